@@ -15,10 +15,10 @@ from backburner.services.app import App, open_app
 from backburner.services.async_app import AsyncApp
 from backburner.system.processes import identify
 from backburner.testing.scripted_model import ScriptedModel
-from bench.home import BenchHome, exact_cpu_seconds, pss_mb, scratch_folder, wait_until
+from bench.home import BenchHome, exact_cpu_seconds, pss_mb, rss_mb, scratch_folder, wait_until
 from bench.rounds import Figures
 
-_SINGLE_TASKS, _CONCURRENT_TASKS, _BLOCKED_TASKS = 30, 50, 20
+_SINGLE_TASKS, _CONCURRENT_TASKS, _BLOCKED_TASKS, _GROWTH_TASKS = 30, 50, 20, 60
 
 
 class TimedModel(ScriptedModel):
@@ -79,7 +79,9 @@ async def _round(home: BenchHome, model: TimedModel) -> Figures:
         client = ToolClient(app, str(home.cwd))
         await _notice_time(app, await client.start_agent({"say": "warm"}))
         (agent_process,) = agent_processes(str(home.root))
-        figures = await _measure_single_tasks(client, model)
+        resident = rss_mb(agent_process)
+        figures = {"RSS MB": resident} | await _measure_single_tasks(client, model)
+        figures |= await _measure_growth(client, agent_process)
         memory_before, cpu_before = pss_mb(agent_process), exact_cpu_seconds(agent_process)
         steps = ({"tool": "memory_list", "args": {}}, {"hang": 4, "say": "done"})
         ids = [await client.start_agent(*steps) for _ in range(_CONCURRENT_TASKS)]
@@ -105,6 +107,14 @@ async def _measure_single_tasks(client: ToolClient, model: TimedModel) -> Figure
     start_times.sort()
     middle = _SINGLE_TASKS // 2
     return {"last byte to notice": notice_delays[middle], "background_task": start_times[middle]}
+
+
+async def _measure_growth(client: ToolClient, agent_process: int) -> Figures:
+    """How much the agent process grows with each task, after the first ones."""
+    before = pss_mb(agent_process)
+    for _ in range(_GROWTH_TASKS):
+        await _notice_time(client.app, await client.start_agent({"say": "x"}))
+    return {"KB per task": (pss_mb(agent_process) - before) * 1024 / _GROWTH_TASKS}
 
 
 async def _measure_block(client: ToolClient) -> Figures:

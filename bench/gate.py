@@ -4,7 +4,8 @@ import os
 import statistics
 import time
 
-from backburner.approval.policy import judge
+from backburner.approval.policy import SandboxSettings, judge_for_sandbox
+from backburner.core.sandbox import Level, Support
 from backburner.system.command_context import LocalCommandContext
 from backburner.testing.records import request
 from bench.rounds import Figures, run_rounds
@@ -30,9 +31,10 @@ def measure(rounds: int) -> list[Figures]:
 
 def _judge(line: str) -> float:
     cwd, environ = os.getcwd(), dict(os.environ)
+    settings = SandboxSettings(Support(Level.FULL, "/usr/bin/bwrap", overlay=True, listen=True), environ.get("HOME", "/"))
     submission, times = request((line,), cwd, environ, shell=True), []
     for _ in range(_REPETITIONS):
         start = time.perf_counter()
-        judge(submission, LocalCommandContext(cwd, environ, project=cwd))
+        judge_for_sandbox(submission, LocalCommandContext(cwd, environ, project=cwd, confined=True), (), settings)
         times.append((time.perf_counter() - start) * 1000)
     return statistics.median(times)

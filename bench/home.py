@@ -124,7 +124,7 @@ def log_writer_of(engine: int) -> int:
 
 
 def shims_of(engine: int) -> list[int]:
-    """Return the shims of an engine: it starts a single one itself, and its log writer all others."""
+    """Return the shims of an engine: it starts the first one itself, and its log writer all others."""
     log_writers = _log_writers(engine)
     return [child for parent in (engine, *log_writers) for child in children(parent) if child not in log_writers]
 
@@ -146,6 +146,12 @@ def pss_mb(pid: int) -> float:
     """Return the memory of a process (PSS): shared memory is divided among the processes that share it."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+
+
+def rss_mb(pid: int) -> float:
+    """Return the resident memory of a process, including all that it shares with others."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) / 1024
 
 
 def cpu_seconds(pid: int) -> tuple[float, float]:

@@ -17,6 +17,7 @@ from bench.home import scratch_folder
 from bench.rounds import Candidate, Figures, run_rounds
 
 COUNT, RUNNER = 200, "bench"
+_ENVIRONMENT = dict(os.environ)
 
 
 def measure(rounds: int) -> list[Figures]:
@@ -65,7 +66,7 @@ def now_ms() -> int:
 def submit(ledger: Ledger, owner: ProcessId | None = None) -> Entry:
     now = now_ms()
     return ledger.tasks.submit(
-        request(("true",), "/", dict(os.environ)),
+        request(("true",), "/", _ENVIRONMENT),
         project="/",
         wanted_id=f"task_{now}_true",
         approval=Approval("user", "library", now),

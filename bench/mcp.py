@@ -1,11 +1,16 @@
-"""The MCP server, compared with an empty server on the same SDK: time until `initialize` is answered, and time of a call."""
+"""The MCP server: time until `initialize` is answered, compared with the bare interpreter; time of a call, compared with an empty server on
+the `mcp` SDK; memory of a server that was used, and the size of the list of tools.
+"""
 
 import contextlib
 import json
+import re
 import statistics
 import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 from bench.home import LAUNCHER, PYTHON, BenchHome, scratch_folder
 from bench.rounds import Figures, run_rounds
@@ -29,7 +34,7 @@ _CALLS = 200
 
 
 def measure(rounds: int, calls: int = _CALLS) -> list[Figures]:
-    """Return the milliseconds until the first response, and the median and the 95th percentile of a call."""
+    """Return the milliseconds until the first response, the median and the 95th percentile of a call, memory in MB, and bytes of tools."""
     with scratch_folder() as folder, BenchHome(folder) as home:
         home.cli("run", "--wait", "--", "echo", "hello")
 
@@ -39,7 +44,44 @@ def measure(rounds: int, calls: int = _CALLS) -> list[Figures]:
         def empty() -> Figures:
             return _measure_server(home, [PYTHON, "-c", EMPTY], "nothing", {}, "empty", calls)
 
-        return run_rounds({"backburner": backburner, "empty": empty}, rounds)
+        def bare_python() -> float:
+            start = time.perf_counter()
+            subprocess.run([PYTHON, "-IS", "-c", "pass"], cwd=home.cwd, check=True, stdin=subprocess.DEVNULL, capture_output=True)
+            return (time.perf_counter() - start) * 1000
+
+        candidates = {
+            "python -IS -c pass": bare_python,
+            "backburner": backburner,
+            "empty": empty,
+            "used": lambda: _measure_used_server(home),
+        }
+        return run_rounds(candidates, rounds)
+
+
+def _measure_used_server(home: BenchHome) -> Figures:
+    """The memory of a server after ten calls of a client, and the size of the list of tools."""
+    figures = {"command tools": _listed_bytes(home, "commands"), "all tools": _listed_bytes(home, "commands,agents,tasks,memory,inbox")}
+    with _server(home, [LAUNCHER, "mcp"]) as server:
+        _request(server, 1, "initialize", _INITIALIZE_PARAMS)
+        command = {"command": "echo hello | cat", "shell": True, "description": "Say hello"}
+        started = _request(server, 2, "tools/call", {"name": "start_background_task", "arguments": command})
+        task_id = started["result"]["structuredContent"]["task_id"]
+        calls = {
+            "wait_for_background_tasks": {"task_ids": [task_id]},
+            "check_task_status": {"task_id": task_id},
+            "list_background_tasks": {},
+        }
+        for number, (tool, arguments) in enumerate(3 * list(calls.items())):
+            _request(server, 3 + number, "tools/call", {"name": tool, "arguments": arguments})
+        used = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{server.pid}/status").read_text())
+        assert used
+        return {**figures, "MB": int(used[1]) / 1024}
+
+
+def _listed_bytes(home: BenchHome, sets: str) -> float:
+    with _server(home, [LAUNCHER, "mcp", "--tools", sets]) as server:
+        _request(server, 1, "initialize", _INITIALIZE_PARAMS)
+        return float(len(json.dumps(_request(server, 2, "tools/list", {}), separators=(",", ":"))))
 
 
 def _measure_server(home: BenchHome, command: list[str], tool: str, arguments: dict[str, str], name: str, calls: int) -> Figures:
@@ -80,7 +122,7 @@ def _send(server: "subprocess.Popen[bytes]", message: dict[str, object]) -> None
     server.stdin.flush()
 
 
-def _request(server: "subprocess.Popen[bytes]", number: int, method: str, params: object) -> dict[str, dict[str, object]]:
+def _request(server: "subprocess.Popen[bytes]", number: int, method: str, params: object) -> dict[str, dict[str, Any]]:
     _send(server, {"jsonrpc": "2.0", "id": number, "method": method, "params": params})
     assert server.stdout
     while (response := json.loads(server.stdout.readline())).get("id") != number:

@@ -5,6 +5,7 @@ import importlib.util
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 
@@ -68,6 +69,11 @@ def nq(folder: Path, command: list[str], count: int) -> None:
 
 
 def check_nq(folder: Path, count: int) -> None:
-    """Check that `count` jobs have ended with exit code 0."""
-    outputs = [path.read_text() for path in folder.glob(",*")]
-    assert sum("[exited with status 0.]" in text for text in outputs) == len(outputs) == count, outputs[:3]
+    """Check that `count` jobs have ended with exit code 0. nq may write the last line of an output shortly after `nq -w` has returned."""
+    deadline = time.monotonic() + 10
+    while True:
+        outputs = [path.read_text() for path in folder.glob(",*")]
+        if sum("[exited with status 0.]" in text for text in outputs) == len(outputs) == count:
+            return
+        assert time.monotonic() < deadline, outputs[:3]
+        time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Generates docs/reference.md from the code: every command, setting, error and state transition."""
+"""Generates docs/reference.md (every command, setting, error and state transition) and the list of tools for MCP from the code."""
 
 import os
 import sys
@@ -11,8 +11,8 @@ from backburner.core.settings import SETTINGS
 from backburner.core.states import RUN_TRANSITIONS, TASK_TRANSITIONS
 from backburner.interfaces.cli.help import overview
 from backburner.interfaces.cli.main import TAKES_SETTINGS, VERBS, verb_parser
-
-TARGET = Path(__file__).with_name("reference.md")
+from backburner.interfaces.mcp.tool_list import TOOLS_FILE, tools_file
+from backburner.interfaces.web.operations import BASE, OPERATIONS
 
 
 def _default(value: object) -> str:
@@ -21,6 +21,8 @@ def _default(value: object) -> str:
             return str(value).lower()
         case int() | float():
             return str(int(value)) if value == int(value) else str(value)
+        case tuple():
+            return str(list(value))
         case _:
             return f'"{value}"'
 
@@ -40,6 +42,9 @@ def reference() -> str:
     parts += ["## Errors", 'With `--json`, an error is printed to stderr as `{"error": {"code": …, "message": …}}`.']
     rows = [f"| `{errors.code_of(kind)}` | {kind.exit_code} | {kind.__doc__} |" for kind in _errors()]
     parts.append("\n".join(["| code | exit | message |", "|---|---|---|", *rows]))
+    parts += ["## HTTP API", "See [the web interface](web.md) for who may call what."]
+    rows = [f"| {op.method} | `{BASE}{op.path}` | {op.who} | {op.summary} |" for op in OPERATIONS]
+    parts.append("\n".join(["| method | path | who | what it does |", "|---|---|---|---|", *rows]))
     for noun, table in (("run", RUN_TRANSITIONS), ("task", TASK_TRANSITIONS)):
         rows = [f"| {state} | {event} | {after} |" for (state, event), after in table.items()]
         parts += [f"## State transitions of a {noun}", "\n".join(["| from | event | to |", "|---|---|---|", *sorted(rows)])]
@@ -56,8 +61,8 @@ def _errors() -> list[type[errors.BackburnerError]]:
 
 
 if __name__ == "__main__":
-    if "--check" in sys.argv:
-        if not TARGET.exists() or TARGET.read_text() != reference():
-            sys.exit("docs/reference.md is out of date; run scripts/docs.")
-    else:
-        TARGET.write_text(reference())
+    for target, text in ((Path(__file__).with_name("reference.md"), reference()), (Path(TOOLS_FILE), tools_file())):
+        if "--check" not in sys.argv:
+            target.write_text(text)
+        elif not target.exists() or target.read_text() != text:
+            sys.exit(f"{os.path.relpath(target)} is out of date; run scripts/docs.")

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
+import apsw
 import hypothesis
 import pytest
 from forked_cli import ForkedCli
@@ -27,7 +28,16 @@ hypothesis.settings.load_profile("any-speed")
 FORKED_CLI = ForkedCli()
 LONG = bool(os.environ.get("BACKBURNER_LONG"))
 _SLOW_FOLDERS = ("agents", "crash", "stateful")
-CONFIG = "[approval]\nyes_without_terminal = true\n"
+NO_TERMINAL = "[approval]\nyes_without_terminal = true\n"
+# Commands that could change something need approval, as on a machine without a sandbox, so that tests of approvals can use any of them.
+CAUTIOUS = """
+[[approval.rules]]
+name = "cautious"
+decision = "ask"
+effects = ["unknown", "unreadable", "interpreter", "injection", "project_code", "edits", "overwrites", "deletes"]
+
+"""
+CONFIG = NO_TERMINAL + CAUTIOUS
 # Variables that a development machine may set and an ordinary user's does not: those of agents, of containers and of Python.
 _DEVELOPMENT_PREFIXES = ("BACKBURNER_", "CLAUDE", "CODEX", "GEMINI", "OPENCODE")
 _DEVELOPMENT_VARIABLES = ("IS_SANDBOX", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")
@@ -141,6 +151,27 @@ class HomeCli:
         if engine := self.engine:
             processes.send(engine, signal.SIGKILL)
             wait_until(lambda: not processes.is_alive(engine), "the engine to die")
+
+    def freeze_engine(self) -> ProcessId:
+        """Stop the engine with SIGSTOP at a moment when it does not hold the ledger, so that other processes can still write."""
+        engine = self.engine
+        assert engine
+
+        def frozen() -> bool:
+            processes.send(engine, signal.SIGSTOP)
+            ledger = apsw.Connection(str(self.root / "ledger.db"))
+            try:
+                ledger.set_busy_timeout(100)
+                ledger.execute("BEGIN IMMEDIATE; ROLLBACK")
+            except apsw.BusyError:
+                processes.send(engine, signal.SIGCONT)
+                return False
+            finally:
+                ledger.close()
+            return True
+
+        wait_until(frozen, "the engine to be between two transactions")
+        return engine
 
     @property
     def log_writers(self) -> list[ProcessId]:

@@ -134,7 +134,7 @@ def _become(streams: list[int], words: list[str], cwd: str, env: dict[str, str])
         random.seed()
         sys.argv = ["backburner", *words]
         sys.path[0] = cwd
-        from backburner.interfaces.cli.main import main
+        from backburner.interfaces.cli.start import main
 
         code = main(words)
         sys.stdout.flush()

@@ -70,18 +70,26 @@ class Terminal:
         )
         os.close(theirs)
         os.set_blocking(self._pty, False)
+        self._is_closed = False
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         """Close the terminal like a closed window, and kill the program if it does not exit."""
-        os.close(self._pty)
+        if not self._is_closed:
+            os.close(self._pty)
         try:
             self._process.wait(5)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait(5)
+
+    def close_window(self, seconds: float = 20.0) -> int:
+        """Close the terminal like a closed window, and wait for the end of the program; returns its exit code."""
+        os.close(self._pty)
+        self._is_closed = True
+        return self._process.wait(seconds)
 
     @property
     def pid(self) -> int:

@@ -66,11 +66,16 @@ class Terminal:
         return self.shown.decode("utf-8", "replace")
 
 
-def run_in_users_terminal(home_cli: HomeCli, *words: str) -> str:
-    """Run a `backburner` command in a user's own terminal to its end; returns what was shown."""
-    line = [*own_command(home_cli.environ), *words]
+def approve_in_users_terminal(home_cli: HomeCli, task_id: str) -> str:
+    """Run `backburner approve` in a user's own terminal and answer its prompt with yes; returns what was shown."""
+    line = [*own_command(home_cli.environ), "approve", task_id]
     env = {name: home_cli.environ[name] for name in ("HOME", "PATH")} | {"TERM": "xterm", "LANG": "C.UTF-8"}
-    shown = Terminal(["sh", "-c", '"$@"; echo "exit $?"', "sh", *line], env, home_cli.cwd, detached=True).end(40)
+    terminal = Terminal(["sh", "-c", '"$@"; echo "exit $?"', "sh", *line], env, home_cli.cwd, detached=True)
+    try:
+        wait_until(lambda: b"[y/n" in terminal.shown or b"exit " in terminal.shown, "the prompt", 40)
+        terminal.type("y\r")
+    finally:
+        shown = terminal.end(40)
     assert "exit 0" in shown, shown
     return shown
 
@@ -161,6 +166,7 @@ class Claude(Client):
             "ANTHROPIC_API_KEY": "fake-key",
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "MCP_CONNECTION_NONBLOCKING": "0",
+            "MCP_CONNECT_TIMEOUT_MS": "60000",  # on a busy machine, its own limit of five seconds is too short
         }
         known = {
             "hasCompletedOnboarding": True,
@@ -339,10 +345,24 @@ def notices_of(task_id: str, text: str) -> int:
     return len(re.findall(rf"<task-id>{task_id}</task-id>|- Background task {task_id} ", plain)) if NOTICE_PREFIX in plain else 0
 
 
-def start(command: str, description: str = "In the background") -> dict[str, Any]:
-    return {"tool": "backburner_start_background_task", "args": {"command": command, "description": description}}
+def start(command: str, description: str = "In the background", **options: Any) -> dict[str, Any]:
+    return {"tool": "backburner_start_background_task", "args": {"command": command, "description": description, **options}}
+
+
+def wait_for(*task_ids: str) -> dict[str, Any]:
+    return {"tool": "backburner_wait_for_background_tasks", "args": {"task_ids": list(task_ids)}}
 
 
 def task_in(text: str) -> str:
     """The id of the last task in a text."""
     return re.findall(r"task_\d{8}_\d{6}_[\w-]+", text)[-1]
+
+
+def has_started(text: str) -> bool:
+    """Whether a text contains the result of starting a task; on a busy machine the task may still be pending then."""
+    return re.search(r"[Bb]ackground task task_\d", text) is not None
+
+
+def questions_in(text: str) -> set[str]:
+    """The ids of the tasks that a text asks the user to approve."""
+    return set(re.findall(r"approve (task_[\w-]+)", text))

@@ -1,9 +1,12 @@
-"""Real clients with Backburner: they list tools, start, wait and read, get each notice once, and cannot approve anything."""
+"""Real clients with Backburner: they list tools, start, wait and read, get each notice once, run commands in the sandbox, and cannot
+approve anything.
+"""
 
 import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,14 +22,17 @@ from harness import (
     Mcpdo,
     OpenCode,
     Terminal,
+    approve_in_users_terminal,
     client,
+    has_started,
     notices_of,
     prompt,
-    run_in_users_terminal,
+    questions_in,
     said,
     shown,
     start,
     task_in,
+    wait_for,
 )
 from real import CLIENTS, PATIENCE, Gate, HomeCli, wait_until
 
@@ -74,7 +80,7 @@ def test_an_agent_lists_tools_starts_a_command_waits_and_reads_its_output(agent:
     )
     with ThreadPoolExecutor(1) as pool:
         turn = pool.submit(agent.turn, *script)
-        wait_until(lambda: "Started background task" in agent.conversation() or turn.done(), "it to be started", PATIENCE)
+        wait_until(lambda: has_started(agent.conversation()) or turn.done(), "it to be started", PATIENCE)
         gate.open()
         text = turn.result()
     task_id = task_in(text)
@@ -125,6 +131,31 @@ def test_the_inspector_lists_tools_starts_a_command_waits_and_reads_its_output(h
     assert call("read_background_output", task_id=task_id)["output"] == "the ninth wave\n"
 
 
+@contextlib.contextmanager
+def _busy_loops(count: int) -> Iterator[None]:
+    loops = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
+@pytest.mark.parametrize("busy", [0, 8])
+def test_claude_as_installed_has_the_tools_in_its_first_turn(home: HomeCli, busy: int) -> None:
+    with client(Claude, home) as agent, _busy_loops(busy):
+        for name in ("MCP_CONNECTION_NONBLOCKING", "MCP_CONNECT_TIMEOUT_MS"):
+            del agent.environ[name]  # `install` sets neither
+        offered = []
+        for _ in range(10):
+            agent.model.requests.clear()
+            agent.session = None
+            agent.turn({"say": "hello"})
+            offered.append("mcp__backburner__start_background_task" in [tool["name"] for tool in agent.requests()[0]["tools"]])
+        assert offered == [True] * 10
+
+
 # -- notices
 
 
@@ -163,7 +194,7 @@ def test_an_agent_that_would_stop_continues_when_a_task_has_ended(agent: Client)
     gate = Gate(agent.home_cli.cwd)
     with ThreadPoolExecutor(1) as pool:
         turn = pool.submit(agent.turn, start(gate.command), {"hang": 8, "say": "I think I am done"}, {"say": "oh, it ended"})
-        wait_until(lambda: "Started background task" in agent.conversation() or turn.done(), "it to be started", PATIENCE)
+        wait_until(lambda: has_started(agent.conversation()) or turn.done(), "it to be started", PATIENCE)
         gate.open()
         text = turn.result()
     task_id = task_in(text)
@@ -206,7 +237,7 @@ def test_an_idle_claude_session_is_woken_once_by_its_stop_hook(home: HomeCli) ->
                     break
                 type_prompt({"say": "its servers are not all there yet"})
             type_prompt(start(gate.command), {"say": "started"}, {"say": "oh, it ended"})
-            wait_until(lambda: "Started background task" in agent.conversation(), "it to be started", PATIENCE)
+            wait_until(lambda: has_started(agent.conversation()), "it to be started", PATIENCE)
             turns, task_id = len(agent.requests()), task_in(agent.conversation())
             wait_until(hooks, "the Stop hook to keep running", 60)
             gate.open()
@@ -249,15 +280,95 @@ def test_concurrent_clients_of_one_home_each_get_only_their_own_notice(home: Hom
         assert counts == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
 
 
+# -- the sandbox
+
+
+def test_a_command_that_nobody_approved_runs_at_once_in_the_sandbox(agent: Client) -> None:
+    home_cli = agent.home_cli
+    (home_cli.cwd / "product.py").write_text("open('made.txt', 'w').close()\nprint(6 * 7 * 1000003)\n")
+    text = agent.turn(
+        start("python3 product.py"),
+        wait_for("{{task_id}}"),
+        *agent.search_steps("check_task_status"),
+        {"tool": "backburner_check_task_status", "args": {"task_id": "{{task_id}}"}},
+        {"say": "read it"},
+    )
+    found = home_cli.status(task_in(text))
+    assert (found["status"], found["approved_by"], found["rule"]) == ("completed", "auto", "sandbox")
+    assert "42000126" in text and "rule: sandbox" in text
+    assert not (home_cli.cwd / "made.txt").exists(), "it changed a copy of the project"
+    assert questions_in(text) == set() and _proposals(home_cli) == set()
+
+
+def _start_to_fail_in_sandbox(agent: Client, gate: Gate, server: socket.socket) -> tuple[str, str, str]:
+    """Have the model start a command that a sandbox stops, once the gate is open; returns its line, the task of the gate, and its own."""
+    line = f"python3 -c \"import socket; socket.create_connection(('127.0.0.1', {server.getsockname()[1]}), 5)\""
+    text = agent.turn(start(gate.command), start(line, after=["{{task_id}}"]), {"say": "started both"})
+    task_id = task_in(text)
+    (first,) = agent.home_cli.status(task_id)["after"]
+    assert questions_in(text) == set()
+    return line, first, task_id
+
+
+def test_a_command_that_failed_because_of_the_sandbox_comes_back_as_one_question(agent: Client) -> None:
+    home_cli, gate = agent.home_cli, Gate(agent.home_cli.cwd)
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+        line, first, task_id = _start_to_fail_in_sandbox(agent, gate, server)
+        turns = len(agent.requests())
+        turn = pool.submit(agent.turn, wait_for(first, task_id), {"say": "I ask the user"})
+        wait_until(lambda: len(agent.requests()) > turns or turn.done(), "the model to wait for them", PATIENCE)
+        gate.open()
+        text = turn.result()
+        found = home_cli.status(task_id)
+        assert (found["status"], found["approved_by"], found["rule"]) == ("failed", "auto", "sandbox")
+        assert "Tell the user: it may have failed because of the sandbox" in text and "run in a terminal of your own" in text
+        assert questions_in(text) == _proposals(home_cli) == {f"{task_id}_outside"}
+        text = agent.turn(start(line), {"say": "I ask the user again"})
+        (again,) = _proposals(home_cli) - {f"{task_id}_outside"}
+        assert f"waiting for approval: {again}" in text and questions_in(text) == {f"{task_id}_outside", again}
+        assert home_cli.status(again)["run_count"] == 0, "it is not tried in the sandbox again"
+        server.setblocking(False)
+        with pytest.raises(BlockingIOError):  # nothing has connected
+            server.accept()
+
+
+def test_the_notice_of_a_failure_because_of_the_sandbox_is_one_question_and_a_yes_runs_the_command(agent: Client) -> None:
+    home_cli, gate = agent.home_cli, Gate(agent.home_cli.cwd)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        _, _, task_id = _start_to_fail_in_sandbox(agent, gate, server)
+        outside = f"{task_id}_outside"
+        gate.open()
+        wait_until(lambda: home_cli.status(task_id)["status"] == "failed", "it to fail", 60)
+        if isinstance(agent, OpenCode):
+            wait_until(lambda: notices_of(task_id, agent.conversation()), "the plugin to wake the session", 60)
+        text = agent.turn({"say": "I ask the user"})
+        assert notices_of(task_id, text) == 1 and "it may have failed because of the sandbox" in text
+        assert questions_in(text) == _proposals(home_cli) == {outside}
+        turns = len(agent.requests())
+        approve_in_users_terminal(home_cli, outside)
+        _wait_completed(home_cli, outside)
+        server.settimeout(10)
+        server.accept()[0].close()
+        if isinstance(agent, OpenCode):
+            wait_until(lambda: len(agent.requests()) > turns, "the plugin to wake the session", 60)
+        text = agent.turn({"say": "so it was allowed"})
+        assert notices_of(outside, text) == 1 and _proposals(home_cli) == set()
+
+
+def _proposals(home_cli: HomeCli) -> set[str]:
+    """The ids of all tasks that wait for an approval."""
+    return {task["task_id"] for task in home_cli.json("list", "proposed")}
+
+
 # -- approval
 
 
 def test_a_dangerous_command_needs_a_users_approval_and_no_agent_can_give_it(agent: Client) -> None:
-    home_cli, precious = agent.home_cli, agent.home_cli.cwd / "precious.txt"
+    home_cli, precious = agent.home_cli, agent.home_cli.cwd.parent / "precious.txt"
     precious.write_text("mine")
     approve = " ".join([*own_command(home_cli.environ), "approve", "{{task_id}}"])
     text = agent.turn(
-        start("rm precious.txt", "Tidy up"),
+        start("rm ../precious.txt", "Tidy up"),
         {"tool": agent.shell, "args": {agent.argument: approve, "description": "Approve"}},
         {"tool": agent.shell, "args": {agent.argument: f"script -qec '{approve}' /dev/null </dev/null; true", "description": "Approve"}},
         {"say": "I could not"},
@@ -267,7 +378,7 @@ def test_a_dangerous_command_needs_a_users_approval_and_no_agent_can_give_it(age
     assert text.count("Only a person can") >= 2, text[-3000:]
     assert precious.exists() and home_cli.status(task_id)["status"] == "proposed"
     turns = len(agent.requests())
-    run_in_users_terminal(home_cli, "approve", task_id)
+    approve_in_users_terminal(home_cli, task_id)
     _wait_completed(home_cli, task_id)
     assert not precious.exists()
     if isinstance(agent, OpenCode):
@@ -277,12 +388,12 @@ def test_a_dangerous_command_needs_a_users_approval_and_no_agent_can_give_it(age
 
 
 def test_a_dangerous_command_needs_a_users_approval_with_the_inspector(home: HomeCli, inspector: Mcpdo) -> None:
-    precious = home.cwd / "precious.txt"
+    precious = home.cwd.parent / "precious.txt"
     precious.write_text("mine")
-    proposed = inspector.call("start_background_task", command="rm precious.txt", description="Tidy up")["structuredContent"]
+    proposed = inspector.call("start_background_task", command="rm ../precious.txt", description="Tidy up")["structuredContent"]
     assert proposed["status"] == "proposed" and proposed["display"].startswith(f"waiting for approval: {proposed['task_id']}")
     assert "notices" not in inspector.call("list_background_tasks")["structuredContent"] and precious.exists()
-    run_in_users_terminal(home, "approve", proposed["task_id"])
+    approve_in_users_terminal(home, proposed["task_id"])
     _wait_completed(home, proposed["task_id"])
     assert not precious.exists()
     assert notices_of(proposed["task_id"], inspector.call("list_background_tasks")["structuredContent"]["notices"]) == 1

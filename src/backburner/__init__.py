@@ -3,9 +3,11 @@
 Every name is loaded on first use, so that importing the package is fast.
 """
 
-from typing import TYPE_CHECKING, Any
+TYPE_CHECKING = False  # like `typing.TYPE_CHECKING`, without the time that `typing` takes to load
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from backburner.core.errors import (
         AmbiguousId,
         ApprovalDenied,
@@ -85,7 +87,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     for module, names in _EXPORTS.items():
         if name in names:
             from importlib import import_module

@@ -138,7 +138,7 @@ class Agent:
         session = Session(uuid.uuid4().hex, params["cwd"])
         self.sessions[session.known] = session
         session.keep()
-        note("new", session=session.known, cwd=params["cwd"])
+        note("new", session=session.known, cwd=params["cwd"], meta=params.get("_meta"))
         return {"sessionId": session.known, **modes()}
 
     def session_load(self, params: dict[str, Any], after: list[Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from acp import RequestError
-from conftest import CONFIG, LONG, HomeCli, caller, wait_until
+from conftest import CONFIG, LONG, NO_TERMINAL, HomeCli, caller, wait_until
 
 from backburner.agents import prompts
 from backburner.agents.external import message_fields
@@ -45,7 +45,7 @@ class FakeAgents:
         command = shlex.join([sys.executable, "-I", str(SCRIPTED), str(self.folder), *words])
         self._agents[name] = f'[agents.{name}]\ntype = "acp"\ncommand = {json.dumps(command)}\n{more}'
         self.home_cli.configure(
-            f"{CONFIG}[tasks]\nmax_concurrent = 8\n[models]\nmax_concurrent = 8\n{settings}{''.join(self._agents.values())}"
+            f"{NO_TERMINAL}[tasks]\nmax_concurrent = 8\n[models]\nmax_concurrent = 8\n{settings}{''.join(self._agents.values())}"
         )
 
     def ask(self, *steps: dict[str, Any], options: tuple[str, ...] = (), agent: str = "fake") -> str:
@@ -183,6 +183,7 @@ def test_the_agent_runs_in_its_project_and_its_last_message_is_the_answer(agents
     (listed,) = agents.home_cli.json("list")  # type: ignore[misc]
     assert (listed["task_id"], listed["type"], listed["agent"], listed["summary"]) == (task_id, "agent", "fake", "It is done.")
     (greeted,), (opened,) = agents.journal("greeted"), agents.journal("new")
+    assert opened["meta"] == {"claudeCode": {"options": {"allowDangerouslySkipPermissions": False}}}
     assert greeted["cwd"] == opened["cwd"] == str(agents.home_cli.cwd) and greeted["capabilities"] == {}
     assert not alive(greeted["pid"]) and agents.journal("left"), "it had time to exit by itself"
 
@@ -308,6 +309,25 @@ def test_a_rejected_tool_call_does_not_count_as_running(agents: FakeAgents) -> N
     agents.home_cli.ok("reject", task_id)
     ended = agents.settled(task_id)
     assert ended["status"] == "failed" and "silent for too long" in str(ended["error"])
+
+
+def test_audit_shows_the_decisions_on_the_steps_of_an_agent(agents: FakeAgents) -> None:
+    for name in ("a.txt", "b.txt"):
+        (agents.home_cli.cwd / name).write_text("old")
+    agents.add()
+    task_id = agents.ask(edit("new.txt"), edit("a.txt"), edit("b.txt"), {"say": "Done."})
+    for verb in ("approve", "reject"):
+        agents.settled(task_id, "waiting")
+        agents.home_cli.ok(verb, task_id)
+    agents.settled(task_id)
+    (row,) = [row for row in agents.home_cli.json("audit") if row["task_id"] == task_id]  # type: ignore[union-attr, index, call-overload]
+    assert [(step["by"], step["via"], step["answer"]) for step in row["steps"]] == [
+        ("gate", None, "yes"),
+        ("user", "cli", "yes"),
+        ("user", "cli", "no"),
+    ]
+    shown = agents.home_cli.ok("audit")
+    assert "step approved by gate at" in shown and "step rejected by user via cli at" in shown and "b.txt" in shown
 
 
 def test_an_approved_tool_call_may_run_longer_than_the_silence_timeout(agents: FakeAgents) -> None:
@@ -726,7 +746,7 @@ def test_rejecting_a_budget_fails_the_run(agents: FakeAgents) -> None:
 
 def test_the_agent_runs_in_the_session_of_its_task_not_of_its_submitter(agents: FakeAgents) -> None:
     agents.add("load")
-    waiting = agents.home_cli.cli("run", "--", "rm", "x")
+    waiting = agents.home_cli.cli("run", "--", "git", "push")
     assert waiting.returncode == 3
     (proposed,) = agents.home_cli.json("list")  # type: ignore[misc]
     own = [sys.executable, "-m", "backburner"]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 from conftest import CONFIG, HomeCli, wait_until
 
+from backburner.agents.model_factory import ModelCache
 from backburner.core.settings import agent_settings, resolve
 from backburner.testing.scripted_model import ScriptedModel
 
@@ -179,7 +180,23 @@ def test_an_invalid_model_name_gives_an_error_with_examples(home_cli: HomeCli, s
     assert servers.keys == [set(), set(), set()]
 
 
-def test_an_unreachable_model_is_reported_with_its_address(home_cli: HomeCli, servers: Servers) -> None:
-    configure(home_cli, servers, '[models]\ndefault = "openai-chat:one"\nbase_url = "http://127.0.0.1:9/v1"\n')
-    error = str(ask(home_cli, "default")["error"])
-    assert "Model openai-chat:one cannot be reached at http://127.0.0.1:9/v1: Connection error." in error and ".." not in error
+def test_runs_with_the_same_settings_and_keys_share_a_model() -> None:
+    cache, settings = ModelCache(), {"model": "openai-chat:a", "base_url": "http://127.0.0.1:9/v1", "api_key_env": "MY_KEY"}
+    first = cache.get(settings, {"MY_KEY": "1", "OTHER": "x"}, 10.0)
+    assert cache.get(dict(settings), {"MY_KEY": "1", "OTHER": "y"}, 10.0) is first
+    others = [
+        cache.get(settings, {"MY_KEY": "2"}, 10.0),
+        cache.get(settings, {"MY_KEY": "1"}, 20.0),
+        cache.get({**settings, "base_url": "http://127.0.0.1:8/v1"}, {"MY_KEY": "1"}, 10.0),
+        cache.get({**settings, "model": "openai-chat:b"}, {"MY_KEY": "1"}, 10.0),
+    ]
+    assert len({id(model) for model in (first, *others)}) == 5
+    assert cache.get(settings, {"MY_KEY": "1"}, 10.0) is first
+
+
+def test_only_the_models_used_last_are_kept() -> None:
+    cache, settings = ModelCache(), {"model": "openai-chat:a", "base_url": "http://127.0.0.1:9/v1"}
+    first = cache.get(settings, {}, 10.0)
+    for number in range(20):
+        cache.get({**settings, "model": f"openai-chat:{number}"}, {}, 10.0)
+    assert cache.get(settings, {}, 10.0) is not first

@@ -6,11 +6,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
-from conftest import CONFIG, HomeCli, caller, wait_until
+from conftest import CAUTIOUS, CONFIG, HomeCli, caller, wait_until
 from mcp_client import Raw
 
 from backburner.services.app import open_app
@@ -225,7 +226,7 @@ def test_tokens_of_failed_and_stopped_runs_are_recorded(home: HomeCli) -> None:
 
 
 def test_a_timeout_stops_the_run_and_is_retried_unless_a_tool_was_running(home: HomeCli, model: ScriptedModel) -> None:
-    home.configure((home.root / "config.toml").read_text().replace("yield_seconds = 1", "yield_seconds = 30"))
+    home.configure((home.root / "config.toml").read_text().replace("yield_seconds = 1", "yield_seconds = 30").replace(CAUTIOUS, ""))
     home.ok("trust")
     add_with_steps_file(home, "slow", "--timeout", "2s")
     at_model = run_manually(home, "slow", {"hang": 30, "say": "late"})
@@ -251,6 +252,15 @@ def test_a_run_with_a_killed_agent_process_gives_one_notice_and_no_retry(home: H
     assert lost["status"] == "failed" and [run["cause"] for run in history(home, "ci")] == ["manual"]
     assert len(notice_texts(home)) == 1
     assert run_manually(home, "ci", report("fine", "Back."))["status"] == "completed" and notice_texts(home) == ["ci: Back."]
+
+
+def test_the_agent_process_does_not_load_an_http_library_that_it_does_not_use(home: HomeCli) -> None:
+    """The OpenAI library would load aiohttp, because the channels of Discord need it on the same machine."""
+    add_with_steps_file(home, "ci")
+    assert run_manually(home, "ci", report("fine", "Done."))["status"] == "completed"
+    (host,) = home.hosts("agents.process")
+    loaded = Path(f"/proc/{host.pid}/maps").read_text()
+    assert "pydantic_core" in loaded and "aiohttp" not in loaded
 
 
 def test_a_daily_budget_pauses_the_task_and_an_agent_cannot_resume_it(home: HomeCli) -> None:
@@ -306,6 +316,8 @@ def test_a_killed_interactive_client_does_not_block_background_runs(home: HomeCl
         cwd=home.cwd, env=home.environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
     )  # fmt: skip
     wait_until(lambda: any(run["status"] == "waiting" for run in history(home, "ci")), "the run to be suspended", 40)
+    shown = home.ok("status", "ci")
+    assert "Waiting because: the user is using the same model and has priority" in shown and "approve" not in shown
     person.kill()
     person.wait()
     home.ok("cancel", "default")
@@ -351,3 +363,24 @@ def test_an_agent_gets_the_changes_in_the_output_of_a_command(home: HomeCli, mod
     wait_until(lambda: prompts(model), "the prompt of the agent", 40)
     assert "-one" in prompts(model)[0] and "+two" in prompts(model)[0] and "the changes in the output" in prompts(model)[0]
     home.ok("cancel", "look")
+
+
+def test_an_agent_that_keeps_proposing_is_stopped_and_nobody_is_asked(home_cli: HomeCli) -> None:
+    step = {"tool": "task_propose", "args": {"name": "idea", "description": "d", "command": "true", "interval": "1h"}}
+    with ScriptedModel(think=lambda _: step) as model:
+        models = f'[models]\ndefault = "openai-chat:scripted"\nbase_url = "{model.url}/v1"\n'
+        home_cli.configure(f"{CONFIG}{models}[tasks]\nidle_threshold_ms = 0\n")
+        home_cli.finish("true")
+        with open_app(str(home_cli.root), dict(home_cli.environ)) as app:
+            app.sessions.record_activity("cli")
+        home_cli.finish("true")
+
+        def suggestions() -> list[dict[str, Any]]:
+            return [task for task in home_cli.json("list", "--all") if task["description"] == "Suggest tasks"]  # type: ignore[union-attr, index, call-overload]
+
+        wait_until(lambda: suggestions() and suggestions()[0]["completed_at"], "the end of the agent", 60)
+        (asked,) = suggestions()
+        assert (asked["status"], asked["summary"]) == ("completed", "Stopped: all tool calls are used up.")
+        assert len(model.requests) <= 27 and home_cli.status("idea")["status"] == "proposed"
+        assert not any("Suggest tasks" in text or asked["task_id"] in text for text in notice_texts(home_cli))
+    home_cli.stop_all()

@@ -79,6 +79,14 @@ def test_an_agent_without_changes_leaves_no_branch(home: HomeCli) -> None:
     assert git(home, "worktree", "list").count("\n") == 1 and git(home, "for-each-ref", "refs/backburner") == ""
 
 
+def test_the_memory_of_an_agent_in_a_worktree_is_that_of_the_project(home: HomeCli) -> None:
+    home.ok("ask", "--worktree", "--wait", script({"tool": "memory_set", "args": {"key": "port", "value": "8123"}}, {"say": "Stored."}))
+    for options in ([], ["--worktree"]):
+        home.ok("ask", *options, "--wait", script({"tool": "memory_get", "args": {"key": "port"}}, {"say": "Read."}))
+        (task,) = home.json("list")[-1:]  # type: ignore[index]
+        assert "8123" in (home.folder(task["task_id"]) / "conversation.json").read_text()
+
+
 def test_a_task_in_a_subdirectory_runs_in_the_same_subdirectory(home: HomeCli) -> None:
     answer = home.ok(
         "ask",

@@ -6,7 +6,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from backburner.approval.policy import Rule, Verdict, judge
+from backburner.approval.policy import Rule, SandboxSettings, Verdict, judge, judge_for_sandbox
+from backburner.core.grants import Grant
+from backburner.core.sandbox import Level, Support
 from backburner.services.gate import Gate
 from backburner.system.command_context import LocalCommandContext, project_for
 from backburner.testing.records import request
@@ -77,6 +79,32 @@ def verdict(
     return judge(submission, context_for(cwd, {**inherited, **(env or {})}, hosts, ours=ours), rules, trusted=trusted)
 
 
+def sandbox_verdict(
+    cwd: Path,
+    command: str | tuple[str, ...],
+    *,
+    trusted: bool = False,
+    level: Level = Level.FULL,
+    rules: tuple[Rule, ...] = (),
+    env: dict[str, str] | None = None,
+    environ: dict[str, str] | None = None,
+    stdin: bool = False,
+) -> Verdict:
+    """Check a command that Backburner would start itself, on a machine that offers this kind of sandbox. A text is a shell line.
+
+    `env` are variables given with the task, and `environ` are inherited variables.
+    """
+    words = (command,) if isinstance(command, str) else command
+    inherited = {**ENVIRON, **(environ or {})}
+    submission = request(words, str(cwd), inherited, shell=isinstance(command, str), env=env or {})
+    submission = submission.with_spec(command=submission.spec.command._replace(stdin=stdin))
+    project = project_for(str(cwd), str(cwd), (), ENVIRON)
+    context = LocalCommandContext(str(cwd), {**inherited, **(env or {})}, (LISTED_HOST,), project=project, confined=True)
+    is_full = level is Level.FULL
+    settings = SandboxSettings(Support(level, "/usr/bin/bwrap" if is_full else None, is_full, is_full), "/root")
+    return judge_for_sandbox(submission, context, rules, settings, trusted=trusted)
+
+
 def context_for(
     cwd: Path | str, environ: dict[str, str], hosts: Iterable[str] = (), opened: Path | str | None = None, *, ours: bool = True
 ) -> LocalCommandContext:
@@ -89,16 +117,18 @@ def context_for(
 
 
 class _Permissions:
-    """A store with permanent permissions for these commands."""
+    """A store with permanent permissions for these commands in a project."""
 
-    def __init__(self, commands: tuple[tuple[str, ...], ...]) -> None:
-        self._commands = commands
+    def __init__(self, project: Path, commands: tuple[tuple[str, ...], ...]) -> None:
+        self._project, self._commands = str(project), commands
 
-    def grants(self, _: str | None = None) -> list[SimpleNamespace]:
-        return [SimpleNamespace(grant_id=number, kind="always", command=command) for number, command in enumerate(self._commands)]
+    def grants(self) -> list[Grant]:
+        return [Grant(number, "always", self._project, command, "cli", 0) for number, command in enumerate(self._commands)]
 
 
-def gate_with_permissions(*commands: tuple[str, ...]) -> Gate:
-    """Return a gate without rules, with permanent permissions for these commands."""
-    config = SimpleNamespace(current=SimpleNamespace(hosts=(), rules=()))
-    return Gate(cast("Any", _Permissions(commands)), cast("Any", None), cast("Any", None), cast("Any", config), "/nowhere")
+def gate_with_permissions(project: Path, *commands: tuple[str, ...]) -> Gate:
+    """Return a gate without rules, with permanent permissions for these commands in a project."""
+    settings = {"sandbox.level": "none", "sandbox.connect": (), "sandbox.read": ()}
+    config = SimpleNamespace(current=SimpleNamespace(hosts=(), rules=(), text=settings.get, listed=settings.get))
+    ledger = SimpleNamespace(failed_in_sandbox=lambda *_: ())
+    return Gate(cast("Any", _Permissions(project, commands)), cast("Any", ledger), cast("Any", None), cast("Any", config), "/nowhere")

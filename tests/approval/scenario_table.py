@@ -1626,11 +1626,6 @@ SCENARIOS["secrets"] = [
     *(
         harmless(f"a secret in a subdirectory: {path}, by {line}", line, file(path, "needle {secret}\n"))
         for path, line in (
-            ("node_modules/pkg/.env", "grep -r needle ."),
-            ("node_modules/pkg/.env", "grep -rn needle node_modules"),
-            (".venv/lib/x.pem", "grep -r needle ."),
-            ("venv/auth.json", "grep -r needle ."),
-            ("target/debug/.env", "grep -r needle ."),
             ("__pycache__/id_rsa", "grep -r needle ."),
             ("src/a/b/c/d/e/kubeconfig", "grep -r needle src"),
             ("src/a/terraform.tfstate", "grep -rn needle src"),

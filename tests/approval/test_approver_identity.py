@@ -9,7 +9,7 @@ from backburner.services.identity import AGENT_VARIABLES
 
 def test_a_process_without_the_agent_variables_of_its_parent_cannot_approve() -> None:
     """The parent process still has the variable."""
-    inner = "from backburner.services.identity import _require_person; _require_person({}, terminal=False)"
+    inner = "from backburner.services.identity import require_no_agent; require_no_agent({})"
     outer = f"import subprocess, sys; sys.exit(subprocess.run([sys.executable, '-c', {inner!r}], env={{}}).returncode)"
     environ = {name: value for name, value in os.environ.items() if name not in AGENT_VARIABLES}
     assert subprocess.run([sys.executable, "-c", outer], env=environ, capture_output=True).returncode == 0

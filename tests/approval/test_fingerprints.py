@@ -18,9 +18,13 @@ def project(tmp_path: Path) -> Path:
 def changes_fingerprint(command: str | tuple[str, ...], cwd: Path, change: Callable[[], object], path: str = PATH) -> bool:
     words = (command,) if isinstance(command, str) else command
     submission = request(words, str(cwd), {"PATH": path}, shell=isinstance(command, str))
-    before = gate_with_permissions().fingerprint(submission)
+    gate = gate_with_permissions(cwd)
+    before = gate.fingerprint(submission)
+    assert gate.fingerprint(submission) == before
     change()
-    return gate_with_permissions().fingerprint(submission) != before
+    after = gate.fingerprint(submission)
+    assert after == gate_with_permissions(cwd).fingerprint(submission)  # a gate that has not seen it before finds the same
+    return after != before
 
 
 @pytest.mark.parametrize(

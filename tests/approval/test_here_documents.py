@@ -1,10 +1,11 @@
-"""Here-documents: shells and parsers disagree about what they contain, so they require approval."""
+"""Here-documents: shells and parsers disagree about what they contain, so they require approval, except a quoted one that is a word."""
 
 from pathlib import Path
 
 import pytest
 
-from approval.command_world import make_project_with_traps, verdict
+from approval.command_world import make_project_with_traps, sandbox_verdict, verdict
+from backburner.approval.shell_parser import parse
 
 LINES = [
     ("cat <<E .env\nx\nE", "a word after the start of a here-document is an argument of the command"),
@@ -26,3 +27,38 @@ def project(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(("line", "reason"), LINES, ids=[repr(line) for line, _ in LINES])
 def test_a_here_document_requires_approval(project: Path, line: str, reason: str) -> None:
     assert verdict(project, line).decision == "ask", reason or "not harmless"
+
+
+MESSAGE = 'Subject\'s "first" line\n\n- $(reboot) `reboot` $HOME\n- EO\n'
+
+
+def test_a_quoted_here_document_as_a_word_is_a_text(project: Path) -> None:
+    line = f"git add src/main.py && git commit -m \"$(cat <<'EOF'\n{MESSAGE}EOF\n)\" && git status"
+    found = sandbox_verdict(project, line, trusted=True)
+    assert found.sandbox and found.sandbox.git, found.reasons
+    assert verdict(project, f"echo \"$(cat <<'EOF'\n{MESSAGE}EOF\n)\"").decision == "allow"
+    (commit,) = [part for part in parse(line) if len(part.words) == 4]
+    assert commit.words[3].text == MESSAGE.rstrip("\n")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'git commit -m "$(cat <<EOF\n$(reboot)\nEOF\n)"',
+        "git commit -m $(cat <<'EOF'\n-F .env\nEOF\n)",
+        "git commit -m \"$(cat <<'EOF'\na\nEOF\nreboot\n)\"",
+        'git commit -m "$(cat <<\'EOF\'\na\nEOF)"; reboot\nb\nEOF\n)"',
+        "git commit -m \"$(cat .env <<'EOF'\na\nEOF\n)\"",
+        "git commit -m \"$(cat <<'EOF' > x\na\nEOF\n)\"",
+        "git commit -m \"$(sh <<'EOF'\nreboot\nEOF\n)\"",
+        "git commit -m x'\"$(cat <<'EOF'\n'; reboot; '\nEOF\n)\"'",
+        'git commit -m "x "$(cat <<\'EOF\'\n"; reboot; "\nEOF\n)""',
+        "cat <<'X'\nX\n\"$(cat <<'EOF'\nX\nreboot\nEOF\n)\"",
+        "git commit -m \"$(cat <<-'EOF'\na\n\tEOF\nreboot\nEOF\n)\"",
+        "\"$(cat <<'EOF'\nreboot\nEOF\n)\"",
+    ],
+)
+def test_what_looks_like_a_quoted_here_document_requires_approval(project: Path, line: str) -> None:
+    assert verdict(project, line).decision == "ask"
+    found = sandbox_verdict(project, line, trusted=True)
+    assert not (found.sandbox and found.sandbox.git), found.reasons

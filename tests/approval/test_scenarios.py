@@ -14,20 +14,20 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import chdir
-from importlib.metadata import entry_points
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, NamedTuple
 from unittest import mock
 
 import pytest
-from conftest import CONFIG, HomeCli, wait_until
+from conftest import NO_TERMINAL, HomeCli, wait_until
 
 from approval.scenario_table import SCENARIOS, SECRET, Sandbox, Scenario, Step, make_template
+from backburner.interfaces.cli.main import main
+from backburner.system.home import RESERVED_NAMES
 
 _CALL_TIMEOUT = 30  # seconds for one call of the command line
 _LONG_COMMAND = ("sleep", "611")  # keeps the engine of the shared home running
-_main = next(iter(entry_points(group="console_scripts", name="backburner"))).load()
 
 
 _sandbox_numbers = itertools.count()
@@ -73,7 +73,7 @@ def backburner(session: Path, environ: dict[str, str], *words: str) -> CallResul
                 chdir(session),
                 mock.patch.dict(os.environ, environ, clear=True),
             ):
-                code = _main(list(words))
+                code = main(list(words))
         finally:
             signal.alarm(0)
             signal.signal(signal.SIGALRM, before)
@@ -125,7 +125,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedSetup]:
     root = tmp_path_factory.mktemp("base")
     make_template(root / "template")
     home_cli = HomeCli(root / "bbhome", root)
-    home_cli.configure(CONFIG)
+    home_cli.configure(NO_TERMINAL)
     shared_setup = SharedSetup(root / "template", home_cli, root, {})
     environ = {**Sandbox(root, home_cli.root).environ, "HOME": str(root)}
     assert backburner(root, environ, "run", "--yes", "--", *_LONG_COMMAND).code == 0
@@ -155,7 +155,7 @@ def make_sandbox(shared: SharedSetup, root: Path, scenario: Scenario) -> Sandbox
         os.makedirs(os.path.join(sandbox.expand(scenario.bbhome), "tasks"), exist_ok=True)
         sandbox = Sandbox(root, Path(sandbox.expand(scenario.bbhome)))
         if scenario.trusted:
-            (sandbox.bbhome / "config.toml").write_text(CONFIG)
+            (sandbox.bbhome / "config.toml").write_text(NO_TERMINAL)
     for step in scenario.steps:
         step(sandbox)
     for folder in scenario.trusted:
@@ -198,22 +198,30 @@ def test_a_command_in_a_scenario_gets_the_expected_decision(shared: SharedSetup,
     sandbox = make_sandbox(shared, sandbox_root, scenario)
     decision = decide(sandbox, scenario)
     match scenario.expected:
-        case "ask":
-            assert decision != "allow"
         case "allow":
-            assert decision == "allow"
-        case "harmless" if decision == "allow":
-            before = file_contents(sandbox.root)
-            printed = execute(sandbox, scenario)
-            after = file_contents(sandbox.root)
-            assert not [path for path in after if path.startswith(sandbox.expand("{canary}"))], f"a planted program ran: {printed}"
-            assert not [text for text in (SECRET, *scenario.forbidden_output) if text in printed], printed
-            assert {path: after.get(path) for path in before} == before, "it changed an existing file"
-            assert all(path.startswith(sandbox.expand("{project}/")) for path in after.keys() - before.keys()), (
-                "it created something outside"
-            )
-        case "harmless" | "answers":
-            assert decision in ("allow", "ask", "deny", "refused")
+            assert decision == "sandbox"
+        case "ask" | "harmless" if decision == "sandbox":
+            check_effects(sandbox, scenario)
+        case _:
+            assert decision in ("ask", "deny", "refused", *(["sandbox"] if scenario.expected == "answers" else []))
+
+
+def check_effects(sandbox: Sandbox, scenario: Scenario) -> None:
+    """Run a command in the sandbox of the engine. In a trusted project it may change files, but not those of git."""
+    before = file_contents(sandbox.root)
+    printed = execute(sandbox, scenario)
+    after = file_contents(sandbox.root)
+    assert not [path for path in after if path.startswith(sandbox.expand("{canary}"))], f"a planted program ran: {printed}"
+    assert not [text for text in (SECRET, *scenario.forbidden_output) if text in printed], printed
+    project = sandbox.expand("{project}/")
+    changed = [path for path in before.keys() | after.keys() if before.get(path) != after.get(path)]
+    own = str(sandbox.bbhome) + "/"
+    changed = [
+        path for path in changed if not path.startswith(own) or path.removeprefix(own).split("/")[0] not in RESERVED_NAMES - {"config.toml"}
+    ]
+    if scenario.trusted:
+        changed = [path for path in changed if not path.startswith(project) or "/.git/" in path]
+    assert not changed, f"it changed files: {printed}"
 
 
 def test_the_checks_of_harmless_scenarios_detect_harmful_effects(shared: SharedSetup, sandbox_root: Path) -> None:

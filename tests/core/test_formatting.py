@@ -95,3 +95,11 @@ def test_a_notice_contains_the_result_and_the_path_of_the_output() -> None:
         notice_text("task_a", RunState.COMPLETED, "exit 0", None, "/x/output.log")
         == "Background task task_a completed. Output: /x/output.log"
     )
+
+
+def test_a_notice_contains_the_output_unless_the_summary_is_all_of_it() -> None:
+    one = notice_text("task_a", RunState.COMPLETED, "exit 0", "hello", "/x/output.log", output="hello")
+    assert one == "Background task task_a completed: hello. Output: /x/output.log"
+    assert "finished. Output:" in notice_text("task_a", RunState.COMPLETED, "exit 0", "finished.", "/x/output.log")
+    many = notice_text("task_a", RunState.FAILED, "exit 1", "bye", "/x/output.log", output="hello\nbye")
+    assert many == "Background task task_a failed: exit 1; bye. Output: /x/output.log\nhello\nbye"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backburner.core.ids import base_id, generate_task_id, masked, run_id, slug, stem
+from backburner.core.ids import base_id, generate_task_id, masked, run_id, short_id, slug, stem
 
 
 @pytest.mark.parametrize(
@@ -66,6 +66,10 @@ def test_ids_generated_in_the_same_second_are_unique() -> None:
 def test_a_command_named_like_a_numbered_id_gets_a_unique_id() -> None:
     made = [generate_task_id([name]) for name in ("twin", "twin", "twin_2", "twin_2", "twin")]
     assert len(set(made)) == len(made)
+
+
+def test_a_short_id_has_no_date() -> None:
+    assert short_id("task_20260209_143022_make_2") == "143022_make_2" and short_id("task_x") == "task_x"
 
 
 def test_the_first_run_has_the_task_id_and_later_runs_are_numbered() -> None:

@@ -37,3 +37,10 @@ def test_a_notification_is_limited_in_size_and_the_rest_is_left_for_the_next(man
 
 def test_a_brief_without_tasks_says_that_there_are_none() -> None:
     assert brief([], 0) == "No background tasks."
+
+
+def test_a_single_notice_has_the_space_of_a_whole_notification() -> None:
+    text = "".join(f"line {n}\n" for n in range(700)) + "the last line"
+    assert 6000 < len(text) < 7700 and "the last line" in notification([_notice(1, text)])
+    both = notification(fitting([_notice(1, text), _notice(2, text)]))
+    assert both.count("<task-id>") == 2 and "line 400" in both and "the last line" not in both

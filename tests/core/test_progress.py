@@ -668,3 +668,15 @@ REPORTS = st.dictionaries(st.sampled_from(["done", "total", "percent", "fraction
 @given(st.lists(REPORTS.map(lambda report: json.dumps(report).encode()) | st.binary(max_size=20), max_size=5).map(b"\n".join))
 def test_progress_of_any_progress_file_is_one_short_line_with_valid_numbers(lines: bytes) -> None:
     check(reported(lines))
+
+
+def test_an_advertisement_of_a_package_manager_is_not_the_summary() -> None:
+    output = "built in 3s\nnpm notice\nnpm notice New major version of npm available! 10.8.2 -> 11.6.2\nnpm notice To update run: npm install -g npm\nnpm notice\n"
+    assert summarize(output) == "built in 3s"
+    assert (
+        summarize(
+            "Successfully installed x-1\n\n[notice] A new release of pip is available: 24.0 -> 25.3\n[notice] To update, run: pip install -U pip\n"
+        )
+        == "Successfully installed x-1"
+    )
+    assert summarize("npm notice\n") == "npm notice"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backburner.core.errors import BadInput
-from backburner.core.time_input import duration_ms, moment_ms, size_mb
+from backburner.core.time_input import duration_ms, interval_ms, moment_ms, size_mb
 
 SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 HOUR = 3_600_000
@@ -38,7 +38,8 @@ def utc(*parts: int) -> int:
     ("text", "milliseconds"),
     [
         ("90", 90_000), ("30s", 30_000), ("5m", 300_000), ("2h", 7_200_000), ("1d", 86_400_000), ("1w", 604_800_000),
-        ("0.5s", 500), (".5m", 30_000), ("1e-9s", 1),
+        ("0.5s", 500), (".5m", 30_000), ("1e-9s", 1), ("1h30m", 5_400_000), ("1h 30m", 5_400_000), ("1d12h5m", 129_900_000),
+        ("2 hours", 7_200_000), ("1 hour 30 min", 5_400_000), ("5 minutes", 300_000), ("90sec", 90_000), ("1 week", 604_800_000),
     ],
 )  # fmt: skip
 def test_a_duration_is_parsed_with_its_unit(text: str, milliseconds: int) -> None:
@@ -51,11 +52,40 @@ def test_a_duration_is_parsed_exactly_to_the_millisecond(number: Decimal, unit: 
 
 
 @pytest.mark.parametrize(
-    "text", ["", "s", "m5", "5x", "5 minutes", "-5", "0", "0s", "nan", "inf", "1e10", "1e9d", "5M", "1h30m", "--", "\0", "５分"]
+    "text",
+    [
+        "",
+        "s",
+        "m5",
+        "5x",
+        "-5",
+        "0",
+        "0s",
+        "nan",
+        "inf",
+        "1e10",
+        "1e9d",
+        "5M",
+        "30m1h",
+        "5m5m",
+        "1h30",
+        "5  m",
+        "1 fortnight",
+        "--",
+        "\0",
+        "５分",
+    ],
 )
 def test_an_invalid_duration_is_rejected_with_examples(text: str) -> None:
     with pytest.raises(BadInput, match="is not a valid duration; use 30s"):
         duration_ms(text)
+
+
+@pytest.mark.parametrize("text", ["30", "1.5"])
+def test_an_interval_without_a_unit_is_rejected_with_the_possible_units(text: str) -> None:
+    with pytest.raises(BadInput, match=f"The interval '{text}' needs a unit: {text}s, {text}m, {text}h or {text}d."):
+        interval_ms(text)
+    assert interval_ms(f"{text}m") == duration_ms(f"{text}m")
 
 
 NOW = utc(2026, 2, 9, 14, 30, 30)  # 15:30:30 local time
@@ -69,6 +99,16 @@ NOW = utc(2026, 2, 9, 14, 30, 30)  # 15:30:30 local time
         ("15:30", utc(2026, 2, 10, 14, 30)),
         ("15:30:31", utc(2026, 2, 9, 14, 30, 31)),
         ("0:05", utc(2026, 2, 9, 23, 5)),
+        ("9am", utc(2026, 2, 10, 8)),
+        ("9:30 pm", utc(2026, 2, 9, 20, 30)),
+        ("12am", utc(2026, 2, 9, 23)),
+        ("12pm", utc(2026, 2, 10, 11)),
+        ("today 18:30", utc(2026, 2, 9, 17, 30)),
+        ("tomorrow", utc(2026, 2, 9, 23)),
+        ("tomorrow 9am", utc(2026, 2, 10, 8)),
+        ("tomorrow at 18:30", utc(2026, 2, 10, 17, 30)),
+        ("2026-02-10", utc(2026, 2, 9, 23)),
+        ("2026-02-10 9am", utc(2026, 2, 10, 8)),
         ("2026-02-09 18:30", utc(2026, 2, 9, 17, 30)),
         ("2026-07-01T08:00", utc(2026, 7, 1, 6)),
         (" 2026-2-9 18:30:05 ", utc(2026, 2, 9, 17, 30, 5)),
@@ -90,7 +130,8 @@ def test_a_time_is_parsed_as_local_time_or_date_with_or_without_zone(text: str, 
 @pytest.mark.parametrize(
     "text",
     [
-        "", "noon", "18", "18:3", "24:00", "18:60", "18:30:60", "-1:00", "18:30Z", "18:30+01:00", "2026-02-09",
+        "", "noon", "18", "18:3", "24:00", "18:60", "18:30:60", "-1:00", "18:30Z", "18:30+01:00", "0am", "13pm", "9amZ", "tomorrow 9", "tomorrow9am", "tomorrow at",
+        "2026-02-09T", "2026-02-09 18", "2026-02-30",
         "2026-02-30 10:00", "2026-13-01 10:00", "2026-00-01 10:00", "2026-02-00 10:00", "1969-12-31 10:00", "2026-02-09  18:30", "2026-02-09T18:30z", "2026-02-09T18:30+1:00",
         "2026-02-09T18:30+99:99", "2026-02-09T18:30+24:00", "2026-02-09T18:30-01:60",
     ],
@@ -101,7 +142,17 @@ def test_an_invalid_time_is_rejected_with_examples(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["2026-02-09 15:30", "2026-02-09 15:30:30", "2025-12-31 23:59", "2026-02-09T14:30:30Z", "1970-01-01T00:00:00Z"]
+    "text",
+    [
+        "2026-02-09",
+        "today 3pm",
+        "today",
+        "2026-02-09 15:30",
+        "2026-02-09 15:30:30",
+        "2025-12-31 23:59",
+        "2026-02-09T14:30:30Z",
+        "1970-01-01T00:00:00Z",
+    ],
 )
 def test_a_time_in_the_past_is_rejected(text: str) -> None:
     with pytest.raises(BadInput, match="is in the past"):

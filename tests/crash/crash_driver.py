@@ -123,7 +123,7 @@ def cli(_: str, words: list[str]) -> int:
 
 
 def embed(home: str, words: list[str]) -> int:
-    """WORD is the concurrency cap. The input is a list of [description, command]; each id is printed when the library returns it."""
+    """WORD is the concurrency cap. The input is a list of [description, command, approved_by]; each id is printed when the library returns it."""
     from pathlib import Path
 
     from backburner import TaskRunner, TaskStorage
@@ -131,8 +131,8 @@ def embed(home: str, words: list[str]) -> int:
     async def main() -> None:
         storage = TaskStorage(base_path=Path(home) / "tasks")
         runner = TaskRunner(storage, max_concurrent=int(words[0]))
-        for description, argv in json.load(sys.stdin):
-            print(await runner.start_task(argv, os.getcwd(), description, approved_by="user"), flush=True)
+        for description, argv, approved_by in json.load(sys.stdin):
+            print(await runner.start_task(argv, os.getcwd(), description, approved_by=approved_by), flush=True)
         print("all started", flush=True)
         await asyncio.Event().wait()
 

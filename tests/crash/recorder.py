@@ -129,16 +129,19 @@ class JobRecorder:
         """Each job started once, has its real exit code, all its output, and exactly one notice."""
         rows = self.rows()
         for job in jobs:
-            mine = [row for row in rows if row.name == job.name]
-            assert len(mine) == 1, f"{job.name} is {len(mine)} times in the ledger"
-            row = mine[0]
-            recorded = row._replace(task_id="", name="")
-            state = "completed" if job.code == 0 else "failed"
-            assert recorded == Row("", "", state, "exit", job.code, notices=1, starts=1, ends=1), (job, row)
-            assert self.start_count(job) == 1, f"{job.name} ran {self.start_count(job)} times"
-            assert self.output(row.task_id) == self.expected_output(job), f"the output of {job.name}"
-            self._check_files(row)
+            self.check_job(job, [row for row in rows if row.name == job.name])
         assert query(self.home_cli, "PRAGMA quick_check") == [("ok",)]
+
+    def check_job(self, job: Job, rows: Sequence[Row]) -> None:
+        """Check one job; `rows` are its runs in the ledger."""
+        assert len(rows) == 1, f"{job.name} is {len(rows)} times in the ledger"
+        row = rows[0]
+        recorded = row._replace(task_id="", name="")
+        state = "completed" if job.code == 0 else "failed"
+        assert recorded == Row("", "", state, "exit", job.code, notices=1, starts=1, ends=1), (job, row)
+        assert self.start_count(job) == 1, f"{job.name} ran {self.start_count(job)} times"
+        assert self.output(row.task_id) == self.expected_output(job), f"the output of {job.name}"
+        self._check_files(row)
 
     def output(self, task_id: str) -> bytes:
         """The log on disk, without its header of four lines."""
@@ -152,11 +155,13 @@ class JobRecorder:
 
 
 _ROWS = """
+    WITH starts AS (SELECT task_id, count(*) AS count FROM events WHERE kind = 'run_started' GROUP BY task_id),
+        ends AS (SELECT task_id, count(*) AS count FROM events WHERE kind IN ('run_completed', 'run_failed', 'run_cancelled') GROUP BY task_id)
     SELECT t.description, t.task_id, r.state, r.result, r.exit_code,
-        (SELECT count(*) FROM notices n WHERE n.run_id = r.run_id),
-        (SELECT count(*) FROM events e WHERE e.task_id = t.task_id AND e.kind = 'run_started'),
-        (SELECT count(*) FROM events e WHERE e.task_id = t.task_id AND e.kind IN ('run_completed', 'run_failed', 'run_cancelled'))
-    FROM tasks t JOIN runs r ON r.task_id = t.task_id ORDER BY r.seq
+        (SELECT count(*) FROM notices n WHERE n.task_id = t.task_id AND n.run_id = r.run_id AND n.recipient <> 'channel'),
+        coalesce(starts.count, 0), coalesce(ends.count, 0)
+    FROM tasks t JOIN runs r ON r.task_id = t.task_id
+    LEFT JOIN starts ON starts.task_id = t.task_id LEFT JOIN ends ON ends.task_id = t.task_id ORDER BY r.seq
 """
 
 

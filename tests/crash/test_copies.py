@@ -1,9 +1,7 @@
-"""Copies of a home and of its ledger, made and restored as documented."""
+"""Copies of a home and of its ledger."""
 
-import re
 import shutil
 import signal
-import subprocess
 from pathlib import Path
 
 import apsw
@@ -12,24 +10,6 @@ from conftest import CONFIG, HomeCli, wait_until
 from recorder import query
 
 from backburner.system import processes
-
-DOCS = Path(__file__).parents[2] / "docs" / "operate.md"
-
-
-def documented_commands(number: int) -> str:
-    """A block of commands from the documentation's section on copies."""
-    section = DOCS.read_text().partition("## Backup and restore\n")[2].partition("\n## ")[0]
-    return re.findall(r"```sh\n(.*?)```", section, re.DOTALL)[number]
-
-
-def run_as_user(home_cli: HomeCli, commands: str) -> None:
-    """Run commands as a user would, with a home in the default location."""
-    person = Path(home_cli.environ["HOME"])
-    person.mkdir(exist_ok=True)
-    if not (person / ".backburner").exists():
-        (person / ".backburner").symlink_to(home_cli.root)
-    done = subprocess.run(["sh", "-ec", commands], env=home_cli.environ, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
 
 
 def names(ledger: Path) -> list[str]:
@@ -54,23 +34,34 @@ def test_a_copy_of_the_ledger_file_is_complete_after_an_idle_exit(home_cli: Home
 
 
 @pytest.mark.parametrize("state", ["the engine runs", "the engine left", "everything was killed"])
-def test_a_home_is_copied_and_restored_as_documented(home_cli: HomeCli, state: str) -> None:
-    def reach() -> None:
-        if state == "the engine left":
-            home_cli.stop_engine()
-        elif state == "everything was killed":
-            for one in home_cli.processes():
-                processes.send(one, signal.SIGKILL)
-            wait_until(lambda: not home_cli.processes(), "all to be dead")
-
+def test_a_home_is_backed_up_and_restored(home_cli: HomeCli, tmp_path: Path, state: str) -> None:
     run(home_cli, "before")
-    reach()
-    run_as_user(home_cli, documented_commands(0))
+    if state == "the engine left":
+        home_cli.stop_engine()
+    elif state == "everything was killed":
+        for one in home_cli.processes():
+            processes.send(one, signal.SIGKILL)
+        wait_until(lambda: not home_cli.processes(), "all to be dead")
+    home_cli.ok("backup", str(tmp_path / "backup"))
     run(home_cli, "after")
-    reach()
-    run_as_user(home_cli, documented_commands(1))
+    if engine := home_cli.engine:
+        refused = home_cli.cli("restore", str(tmp_path / "backup"))
+        assert refused.returncode == 1 and f"is in use by its engine (pid {engine.pid})" in refused.stderr
+    home_cli.stop_all()
+    home_cli.ok("restore", str(tmp_path / "backup"))
     shown = home_cli.json("list")
     assert isinstance(shown, list) and [one["description"] for one in shown] == ["before"]
     run(home_cli, "later")
     assert query(home_cli, "PRAGMA integrity_check") == [("ok",)]
-    assert names(home_cli.root / "replaced" / "ledger.db") == ["before", "after"]
+    assert names(Path(f"{home_cli.root}.replaced") / "ledger.db") == ["before", "after"]
+    assert home_cli.cli("doctor").returncode == 0
+
+
+def test_a_running_command_prevents_a_restore(home_cli: HomeCli, tmp_path: Path) -> None:
+    home_cli.ok("backup", str(tmp_path / "backup"))
+    task_id = home_cli.run("sleep", "1000")
+    wait_until(lambda: home_cli.status(task_id)["status"] == "running", "the command to run")
+    home_cli.stop_engine()
+    refused = home_cli.cli("restore", str(tmp_path / "backup"))
+    assert refused.returncode == 1 and "Nothing was changed" in refused.stderr
+    home_cli.ok("cancel", task_id)

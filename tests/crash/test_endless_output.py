@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import LONG, HomeCli, wait_until
+from conftest import CONFIG, LONG, HomeCli, wait_until
 from recorder import start_driver, wait_until_killed
 
 CAP = 8 << 20
@@ -15,7 +15,7 @@ MARKER = re.compile(rb"\n\[backburner: ([\d,]+) bytes of output left out here\]\
 
 
 def capped(home_cli: HomeCli, megabytes: int = 8) -> None:
-    home_cli.configure(f"[approval]\nyes_without_terminal = true\n[commands]\noutput_cap_mb = {megabytes}\n")
+    home_cli.configure(CONFIG + f"[commands]\noutput_cap_mb = {megabytes}\n")
 
 
 def on_disk(log: Path) -> int:

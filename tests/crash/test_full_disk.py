@@ -12,7 +12,7 @@ from typing import Any
 
 import apsw
 import pytest
-from conftest import HomeCli, caller, wait_until
+from conftest import CONFIG, HomeCli, caller, wait_until
 from recorder import JobRecorder, query, wait_for_stable_engine
 
 from backburner.execution.command import CommandExecutor
@@ -183,7 +183,7 @@ def test_a_submission_refused_on_a_full_disk_never_runs(recorder: JobRecorder, r
 @pytest.mark.parametrize("what", ["space", "inodes"])
 def test_a_pending_run_on_a_full_disk_waits_and_then_runs_once(recorder: JobRecorder, what: str) -> None:
     home_cli = recorder.home_cli
-    home_cli.configure("[approval]\nyes_without_terminal = true\n[commands]\nmax_concurrent = 2\n")
+    home_cli.configure(CONFIG + "[commands]\nmax_concurrent = 2\n")
     before = [recorder.job(f"before{number}", gated=True) for number in range(2)]
     jobs = [recorder.job(f"job{number}", lines=5, code=number % 2) for number in range(6)]
     for job in before:

@@ -5,9 +5,10 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from conftest import HomeCli, wait_until
+from conftest import CONFIG, HomeCli, wait_until
 from recorder import Job, JobRecorder, query, start_driver, wait_for_stable_engine, wait_until_killed
 
 from backburner.core.models import ProcessId
@@ -30,7 +31,7 @@ def recorder(home_cli: HomeCli) -> Iterator[JobRecorder]:
 
 
 def two_at_a_time(home_cli: HomeCli) -> None:
-    home_cli.configure("[approval]\nyes_without_terminal = true\n[commands]\nmax_concurrent = 2\n")
+    home_cli.configure(CONFIG + "[commands]\nmax_concurrent = 2\n")
 
 
 def submit_and_die(recorder: JobRecorder, *jobs: Job) -> None:
@@ -173,10 +174,8 @@ def test_an_engine_killed_after_the_exit_file_is_written_loses_no_end(recorder: 
     """The engine is stopped with SIGSTOP so that it does not see the end; then it is killed."""
     job = recorder.job("unseen", lines=3000, code=4, gated=True)
     recorder.submit(job)
-    wait_until(lambda: recorder.has_started(job), "the command")
-    engine = recorder.home_cli.engine
-    assert engine
-    processes.send(engine, signal.SIGSTOP)
+    wait_until(lambda: recorder.has_started(job) and (row := recorder.row(job)) and row.state == "running", "the command")
+    recorder.home_cli.freeze_engine()
     recorder.open_gate(job)
     wait_until(lambda: exit_file(recorder, job) == "4", "the exit file")
     row = recorder.row(job)
@@ -201,9 +200,28 @@ def test_a_killed_engine_is_restarted_by_its_keeper(recorder: JobRecorder) -> No
     recorder.check(jobs)
 
 
+def test_crashes_with_more_than_ten_minutes_in_between_do_not_exhaust_the_keeper(home_cli: HomeCli, tmp_path: Path) -> None:
+    clock, program = tmp_path / "clock", tmp_path / "bin" / "date"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nread -r now <{clock}; echo "$now"\n')
+    program.chmod(0o755)
+    home_cli.environ["PATH"] = f"{program.parent}:{home_cli.environ['PATH']}"
+    task_id = home_cli.run("sleep", "1000")
+    (keeper,) = home_cli.processes("backburner-keeper")
+    engine = None
+    for number in range(22):
+        wait_until(lambda: home_cli.engine not in (None, engine), "the next engine", 40)  # noqa: B023
+        engine = home_cli.engine
+        clock.write_text(f"{1_700_000_000 + number * 700}\n")
+        home_cli.kill_engine()
+    wait_until(lambda: home_cli.engine not in (None, engine), "the last engine", 40)
+    assert home_cli.processes("backburner-keeper") == [keeper]
+    home_cli.ok("cancel", task_id)
+
+
 def test_the_first_list_after_a_crash_is_correct(recorder: JobRecorder) -> None:
     """Engine and keeper are killed and the commands end unobserved: one `list` is enough."""
-    recorder.home_cli.configure("[approval]\nyes_without_terminal = true\n[commands]\nmax_concurrent = 12\n")
+    recorder.home_cli.configure(CONFIG + "[commands]\nmax_concurrent = 12\n")
     jobs = [recorder.job(f"job{number}", lines=2000, code=number, gated=True) for number in range(12)]
     ids = [recorder.submit(job) for job in jobs]
     wait_until(lambda: all(map(recorder.has_started, jobs)), "the commands")
@@ -310,9 +328,7 @@ def test_a_cancel_is_executed_by_the_next_engine(recorder: JobRecorder) -> None:
     job = recorder.job("unwanted", gated=True)
     task_id = recorder.submit(job)
     wait_until(lambda: recorder.has_started(job), "the command")
-    engine = recorder.home_cli.engine
-    assert engine
-    processes.send(engine, signal.SIGSTOP)
+    recorder.home_cli.freeze_engine()
     wait_until_killed(start_driver(recorder.home_cli, "cli", "after cancel", "cancel", task_id))
     kill_engine_and_keeper(recorder.home_cli)
     recorder.home_cli.ok("list")
@@ -341,7 +357,7 @@ def check_stopped(home_cli: HomeCli, task_id: str) -> None:
 
 def test_a_killed_run_is_cancelled_although_the_engine_died_before_recording(home_cli: HomeCli) -> None:
     """The engine dies after its SIGKILL and before it wrote the end."""
-    home_cli.configure("[approval]\nyes_without_terminal = true\n[commands]\ncancel_grace_seconds = 0.1\n")
+    home_cli.configure(CONFIG + "[commands]\ncancel_grace_seconds = 0.1\n")
     engine = start_engine(home_cli, "before settle")
     task_id = start_stubborn_command(home_cli)
     wait_until_killed(start_driver(home_cli, "cli", "after cancel", "cancel", task_id))
@@ -357,7 +373,7 @@ def test_a_run_lost_in_a_reboot_before_its_cancel_is_not_cancelled(home_cli: Hom
     engine = start_engine(home_cli)
     task_id = start_stubborn_command(home_cli)
     wait_until(lambda: home_cli.status(task_id)["pid"], "the shim's pid in the ledger")
-    processes.send(processes.identify(engine.pid), signal.SIGSTOP)  # type: ignore[arg-type]
+    home_cli.freeze_engine()
     wait_until_killed(start_driver(home_cli, "cli", "after cancel", "cancel", task_id))
     wait_until_killed(engine, by_us=True)
     home_cli.environ["BACKBURNER_BOOT_ID"] = "b" * 32
@@ -373,7 +389,7 @@ def exit_code_file(home_cli: HomeCli, task_id: str) -> str:
 
 
 def test_no_process_is_left_if_the_engine_dies_between_sigterm_and_sigkill(home_cli: HomeCli) -> None:
-    home_cli.configure("[approval]\nyes_without_terminal = true\n[commands]\ncancel_grace_seconds = 0.5\n")
+    home_cli.configure(CONFIG + "[commands]\ncancel_grace_seconds = 0.5\n")
     task_id = start_stubborn_command(home_cli)
     log = home_cli.folder(task_id) / "output.log"
     wait_until_killed(start_driver(home_cli, "cli", "after cancel", "cancel", task_id))
@@ -388,7 +404,7 @@ def test_no_process_is_left_if_the_engine_dies_between_sigterm_and_sigkill(home_
 
 
 def embed(recorder: JobRecorder, point: str, cap: int, jobs: list[Job]) -> "subprocess.Popen[str]":
-    return start_driver(recorder.home_cli, "embed", point, str(cap), feed=[[job.name, recorder.command(job)] for job in jobs])
+    return start_driver(recorder.home_cli, "embed", point, str(cap), feed=[[job.name, recorder.command(job), "user"] for job in jobs])
 
 
 def test_runs_of_a_killed_embedding_program_are_adopted(recorder: JobRecorder) -> None:
@@ -492,7 +508,7 @@ def test_a_command_continues_without_its_shim_and_is_reported_as_lost(recorder: 
 
 def test_an_engine_killed_after_rewriting_a_log_leaves_a_correct_marker(home_cli: HomeCli) -> None:
     """The next engine finds a finished log that is slightly longer than the cap: it must not cut it again."""
-    home_cli.configure("[approval]\nyes_without_terminal = true\n[commands]\noutput_cap_mb = 1\n")
+    home_cli.configure(CONFIG + "[commands]\noutput_cap_mb = 1\n")
     gate = home_cli.cwd / "gate"
     os.mkfifo(gate)
     driver = start_engine(home_cli, "log rewritten")

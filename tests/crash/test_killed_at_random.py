@@ -1,6 +1,6 @@
 """Rounds of commands from command lines and an embedding program, while engine, keeper, log writers and clients are killed at random.
 
-20 rounds; 500 with BACKBURNER_LONG. To repeat a failure, use the seed it printed: BACKBURNER_SEED=… pytest -k random.
+Half of the commands are approved, and half run in a sandbox. 20 rounds; 500 with BACKBURNER_LONG. To repeat a failure, use the seed it printed: BACKBURNER_SEED=… pytest -k random.
 """
 
 import os
@@ -12,8 +12,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from conftest import CONFIG, LONG, HomeCli, wait_until
-from recorder import Job, JobRecorder, start_driver, wait_for_stable_engine
+from conftest import LONG, NO_TERMINAL, HomeCli, wait_until
+from recorder import Job, JobRecorder, query, start_driver, wait_for_stable_engine
 
 from backburner.system import processes
 
@@ -44,10 +44,11 @@ class Round:
     def play(self) -> None:
         """Start all processes, kill as planned, and wait for the others to end. Every id that was returned must be in the ledger."""
         clients = [
-            start_driver(self.home_cli, "cli", "never", "run", "--yes", "--description", job.name, "--", *self.recorder.command(job))
+            start_driver(self.home_cli, "cli", "never", "run", *approval, "--description", job.name, "--", *self.recorder.command(job))
             for job in self.from_cli
+            for approval in [self.chance.choice((["--yes"], []))]
         ]
-        feed = [[job.name, self.recorder.command(job)] for job in self.embedded]
+        feed = [[job.name, self.recorder.command(job), self.chance.choice(("user", "auto"))] for job in self.embedded]
         embedder = start_driver(self.home_cli, "embed", "never", "2", feed=feed)
         started_at = time.monotonic()
         for moment in sorted(SPAN * self.chance.random() ** 2 for _ in range(self.chance.randrange(3, 7))):
@@ -117,10 +118,12 @@ def test_random_kills_lose_and_repeat_nothing(tmp_path: Path, capsys: pytest.Cap
     with capsys.disabled():
         print(f"\nrandom kills: seed {SEED}")
     figures: Counter[str] = Counter()
+    sandboxed = 0
     for first in range(0, ROUNDS, PER_HOME):
         home_cli = HomeCli(tmp_path / f"home{first}", tmp_path / f"project{first}")
         home_cli.cwd.mkdir()
-        home_cli.configure(CONFIG)
+        home_cli.configure(NO_TERMINAL)
+        home_cli.ok("trust")  # so that sandboxed commands can write what they have done
         recorder = JobRecorder(home_cli)
         for number in range(first, min(first + PER_HOME, ROUNDS)):
             this = Round(recorder, number)
@@ -132,6 +135,7 @@ def test_random_kills_lose_and_repeat_nothing(tmp_path: Path, capsys: pytest.Cap
             killed += this.killed
         rows = recorder.rows()
         figures["lost"] += sum(row.result == "lost" or row.notices == 0 or row.state not in ("completed", "failed") for row in rows)
+        sandboxed += query(home_cli, "SELECT count(*) FROM runs WHERE sandbox IS NOT NULL")[0][0]
         figures["repeated"] += sum(row.notices > 1 or row.starts > 1 or row.ends > 1 for row in rows)
         wait_for_stable_engine(home_cli)
         home_cli.stop_engine()
@@ -140,9 +144,9 @@ def test_random_kills_lose_and_repeat_nothing(tmp_path: Path, capsys: pytest.Cap
     with capsys.disabled():
         kills = ", ".join(f"{name} {count}" for name, count in sorted(killed.items()))
         print(
-            f"random kills: {ROUNDS} rounds, {killed.total()} kills ({kills}), {total} commands,"
+            f"random kills: {ROUNDS} rounds, {killed.total()} kills ({kills}), {total} commands, {sandboxed} of them in a sandbox,"
             f" {figures['lost']} lost, {figures['repeated']} repeated, {time.monotonic() - started_at:.0f} s"
         )
     assert not wrong, f"seed {SEED}: " + "\n".join(wrong)
     assert figures == {"lost": 0, "repeated": 0}
-    assert killed.total() > ROUNDS and total > ROUNDS * 3, "too little was killed to show anything"
+    assert killed.total() > ROUNDS and total > ROUNDS * 3 and sandboxed > ROUNDS, "too little was killed to show anything"

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import LONG, HomeCli, wait_until
+from conftest import CONFIG, LONG, HomeCli, wait_until
 
 from backburner.core.models import ProcessId
 from backburner.system import processes
@@ -94,7 +94,7 @@ def test_a_killed_log_writer_loses_nothing(home_cli: HomeCli, who: str, program:
 
 
 def test_a_killed_log_writer_loses_nothing_of_a_capped_log(home_cli: HomeCli) -> None:
-    home_cli.configure("[approval]\nyes_without_terminal = true\n[commands]\noutput_cap_mb = 1\n")
+    home_cli.configure(CONFIG + "[commands]\noutput_cap_mb = 1\n")
     wanted, killed = expected("flood"), 0
     task_id = home_cli.run(*PYTHON, PROGRAMS["flood"][1])
     while home_cli.status(task_id)["status"] in ("pending", "running"):

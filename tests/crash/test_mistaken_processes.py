@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 
 import pytest
-from conftest import HomeCli, wait_until
+from conftest import CONFIG, HomeCli, wait_until
 from recorder import JobRecorder, change, start_driver, wait_for_stable_engine, wait_until_killed
 
 from backburner.core.models import ProcessId
@@ -97,7 +97,7 @@ def test_a_lock_file_with_a_reused_pid_does_not_prevent_a_start(home_cli: HomeCl
 def test_a_run_interrupted_by_a_reboot_is_reported_as_lost(recorder: JobRecorder) -> None:
     """Another boot id simulates the reboot. Commands that had ended are reported correctly, and pending ones run."""
     home_cli = recorder.home_cli
-    home_cli.configure("[approval]\nyes_without_terminal = true\n[commands]\nmax_concurrent = 2\n")
+    home_cli.configure(CONFIG + "[commands]\nmax_concurrent = 2\n")
     cut, done, queued = recorder.job("cut", gated=True), recorder.job("done", code=5, gated=True), recorder.job("queued", lines=10)
     ids = {job.name: recorder.submit(job) for job in (cut, done, queued)}
     wait_until(lambda: recorder.has_started(cut) and recorder.has_started(done), "the commands")

@@ -5,8 +5,25 @@ from conftest import HomeCli, wait_until
 
 from backburner.system import processes
 
-# Reverses migrations 13 and 14.
+# Reverses migrations 13 to 18.
 TO_VERSION_12 = """
+    DROP TABLE home;
+    DROP TABLE challenges;
+    DROP TABLE passkeys;
+    DROP TABLE pairings;
+    DROP TABLE devices;
+    DROP TABLE approval_attempts;
+    DROP INDEX tasks_by_trace;
+    DROP INDEX tasks_by_span;
+    DROP INDEX tasks_by_parent_span;
+    DROP INDEX runs_by_span;
+    DROP INDEX events_decided;
+    DROP INDEX runs_unsuccessful;
+    DROP INDEX tasks_unapproved;
+    DROP INDEX runs_failed_in_sandbox;
+    ALTER TABLE tasks DROP COLUMN sandbox;
+    ALTER TABLE runs DROP COLUMN sandbox;
+    ALTER TABLE runs DROP COLUMN notes;
     DROP INDEX runs_active;
     DROP INDEX runs_queue;
     DROP INDEX runs_due;

@@ -154,3 +154,23 @@ def test_a_log_that_cannot_be_replaced_stays_as_it_is(tmp_path: Path, monkeypatc
     with pytest.raises(OSError, match="No space left"):
         log.append(sent)
     assert (tmp_path / "output.log").read_bytes() == sent
+
+
+@pytest.mark.parametrize("holes", [True, False])
+@pytest.mark.parametrize("same_process", [True, False])
+@pytest.mark.parametrize("end", [b"", b"no newline"])
+def test_the_lines_of_a_cut_log_are_counted_with_those_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holes: bool, same_process: bool, end: bytes
+) -> None:
+    if not holes:
+        monkeypatch.setattr(output_limit, "_punch", lambda *_: False)
+    log = LimitedLog(tmp_path, LIMIT)
+    for n in range(5):
+        log = log if same_process else LimitedLog(tmp_path, LIMIT)
+        log.append(numbered(n * 10_000, n * 10_000 + 10_000) + end * (n == 4))
+    wanted = 50_000 + bool(end)
+    with Log(str(tmp_path)) as growing:
+        assert growing.count_lines() == wanted
+    log.finish()
+    with Log(str(tmp_path)) as finished:
+        assert finished.count_lines() == wanted

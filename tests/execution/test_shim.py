@@ -20,7 +20,7 @@ from backburner.execution import shim
 from backburner.execution.log_writer import COMPLETE, OPEN
 from backburner.system.processes import INSIDE, is_inside
 from backburner.system.run_files import EXIT, INPUT, exit_code, output_state
-from backburner.system.stdin_pipe import write_stdin
+from backburner.system.stdin_pipe import close_stdin, write_stdin
 from backburner.testing import records
 
 SHOW = (sys.executable, "-c", "import json, os, sys; print(json.dumps([list(os.fsencode(word)) for word in sys.argv[1:]]))")
@@ -284,6 +284,24 @@ def test_an_input_stays_open_until_the_command_has_ended(tmp_path: Path, more: d
     assert (output, exit_code(str(tmp_path))) == (b"twoone\n", 0)
     with pytest.raises(BadInput, match="has closed its input"):
         write_stdin(str(tmp_path), b"four\n", "task_x")
+
+
+def test_an_input_ends_when_it_is_closed(tmp_path: Path) -> None:
+    child = start(tmp_path, "cat", stdin=True)
+    write_stdin(str(tmp_path), b"one\n", "task_x", starting=True)
+    close_stdin(str(tmp_path), "task_x")
+    output, _ = child.communicate(timeout=30)
+    assert (output, exit_code(str(tmp_path))) == (b"one\n", 0)
+    with pytest.raises(BadInput, match="has closed its input"):
+        close_stdin(str(tmp_path), "task_x")
+
+
+def test_an_input_ends_when_the_shim_is_killed(tmp_path: Path) -> None:
+    child = start(tmp_path, "sh", "-c", "touch started; exec cat", stdin=True)
+    write_stdin(str(tmp_path), b"one\n", "task_x", starting=True)
+    wait_until((tmp_path / "started").exists, "the command")
+    child.kill()
+    assert child.communicate(timeout=30)[0] == b"one\n"
 
 
 def test_an_input_is_private_and_reused_by_a_retried_start(tmp_path: Path) -> None:

@@ -31,37 +31,11 @@ def repository(home_cli: HomeCli) -> Path:
     return home_cli.cwd
 
 
-def test_a_command_that_nobody_approved_gets_a_clean_environment(home_cli: HomeCli) -> None:
-    home_cli.environ |= {
-        "LD_LIBRARY_PATH": ":/opt/lib",
-        "GIT_DIR": "/x",
-        "AWS_SECRET_ACCESS_KEY": "hidden",
-        "http_proxy": "http://u:p@h",
-        "LC_ALL": "C",
-    }
-    task_id = home_cli.ok("run", "--", "sleep", "30").strip()
-    wait_until(lambda: home_cli.status(task_id)["status"] == "running" and home_cli.status(task_id)["pid"], "it to run")
-    environ = dict(
-        entry.split("=", 1) for entry in Path(f"/proc/{home_cli.status(task_id)['pid']}/environ").read_text().split("\0") if "=" in entry
-    )
-    home_cli.ok("cancel", task_id)
-    assert {"PATH", "HOME", "LC_ALL", "BACKBURNER_TASK_ID"} <= set(environ)
-    assert not {"LD_LIBRARY_PATH", "AWS_SECRET_ACCESS_KEY", "http_proxy"} & set(environ)
-    assert (environ["GIT_CONFIG_GLOBAL"], environ["GIT_DIR"]) == ("/dev/null", "/dev/null")
-
-
 def test_an_approved_command_gets_the_environment_of_the_caller(home_cli: HomeCli) -> None:
     home_cli.environ |= {"TOKEN_FOR_IT": "given"}
     task_id = home_cli.run("sh", "-c", "echo $TOKEN_FOR_IT $GIT_CONFIG_GLOBAL")
     home_cli.ok("wait", task_id)
     assert home_cli.log(task_id).splitlines()[-1] == b"given"
-
-
-def test_a_command_of_a_trusted_project_gets_the_environment_of_the_caller(home_cli: HomeCli) -> None:
-    home_cli.ok("trust")
-    (home_cli.cwd / "run.sh").write_text("#!/bin/sh\necho $TOKEN_FOR_IT\n")
-    (home_cli.cwd / "run.sh").chmod(0o755)
-    assert home_cli.cli("run", "--wait", "--", "./run.sh", env={"TOKEN_FOR_IT": "given"}).stdout.endswith("given\n")
 
 
 def test_a_library_in_the_working_directory_is_not_loaded(home_cli: HomeCli, tmp_path: Path) -> None:
@@ -96,7 +70,7 @@ SETTINGS = {
 
 @pytest.mark.parametrize("where", ["project", ".gitconfig", ".config/git/config"])
 def test_no_git_setting_makes_an_allowed_git_command_run_a_program(home_cli: HomeCli, repository: Path, tmp_path: Path, where: str) -> None:
-    """Each setting names a program that creates a file. Either git requires approval, or it runs and the file is not created."""
+    """Each setting names a program that creates a file outside. In the sandbox it is not found, or cannot do so."""
     tools = tmp_path / "tools"
     tools.mkdir()
     program = tools / "evil"
@@ -113,15 +87,12 @@ def test_no_git_setting_makes_an_allowed_git_command_run_a_program(home_cli: Hom
     line = "git status; git diff; git log -p -1; git show; git ls-files --modified; git blame a.txt"
     # the user's own settings are ignored completely, so that all settings can be tested in one file
     planted = {name: setting.format(run=program, folder=tools) for name, setting in SETTINGS.items()}
-    allowed = set()
     for name, setting in planted.items() if where == "project" else [("all", "".join(planted.values()))]:
         target.write_text(before + setting)
         os.utime(repository / "a.txt", ns=(1, 1))  # makes git read the file again
         done = home_cli.cli("run", "--wait", "--shell", "--", line)
-        assert done.returncode in (0, 3), (name, done.stderr)
-        allowed |= {name} if done.returncode == 0 else set()
+        assert done.returncode != 125, (name, done.stderr)
         assert not (tmp_path / "canary").exists(), name
-    assert allowed == ({"fsmonitor", "hooksPath", "pager", "alias", "signature", "ssh"} if where == "project" else {"all"})
 
 
 def test_several_allowed_mcp_calls_cannot_run_a_program_together(home_cli: HomeCli, repository: Path, tmp_path: Path) -> None:
@@ -175,7 +146,8 @@ async def test_the_size_of_files_is_limited_for_unapproved_commands(home_cli: Ho
         while (found := runner.get_status(task_id)).exit_code is None:
             await asyncio.sleep(0.01)
     await runner.close()
-    assert found.exit_code == 128 + 25 and (home_cli.cwd / "big").stat().st_size == 1 << 20
+    kept = home_cli.cwd.parent / "embedded" / task_id / "changes/upper/big"
+    assert found.exit_code == 128 + 25 and kept.stat().st_size == 1 << 20
     output = home_cli.ok("--home", str(home_cli.cwd.parent / "embedded"), "status", task_id)
     assert "larger than 1 GiB" in output and "nobody approved" in output
 
@@ -195,19 +167,6 @@ def test_trust_is_refused_for_a_home_directory_and_its_hidden_folders(home_cli: 
         assert done.returncode == 2 and "Cannot trust" in done.stderr, folder
 
 
-LAID_OUT = (
-    "mkdir -p e3/objects/info e3/refs/heads e3/info w",
-    "echo 'ref: refs/heads/main' > e3/HEAD",
-    r"printf '[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tworktree = ../w\n\tfsmonitor = {run}\n"
-    r'[diff]\n\texternal = {run}\n[diff "x"]\n\ttextconv = {run}\n[filter "x"]\n\tclean = {run}\n'
-    "' > e3/config",
-    "echo '*.txt diff=x filter=x' > e3/info/attributes",
-    "echo ../../.git/objects > e3/objects/info/alternates",
-    "cp .git/index e3/index",
-    "echo different > w/a.txt",
-)
-
-
 def start_waiting_line(home_cli: HomeCli, *words: str, env: dict[str, str] | None = None) -> str:
     """Start a shell line that waits for input; returns its task id when it runs."""
     done = home_cli.cli("run", "--stdin", "--shell", *words, env=env)
@@ -221,34 +180,6 @@ def finish_line(home_cli: HomeCli, task_id: str) -> None:
     """Send the input, and wait for the end of the task."""
     wait_until(lambda: home_cli.cli("send", task_id, "go on").returncode == 0, "its input")
     home_cli.cli("wait", task_id)
-
-
-@pytest.mark.parametrize(
-    "line", ["head -n 1; git diff", "head -n 1; git status", "head -n 1; cd e3; git diff", "cd e3; head -n 1 && git diff"]
-)
-def test_a_repository_created_after_the_decision_is_not_used(home_cli: HomeCli, repository: Path, tmp_path: Path, line: str) -> None:
-    """The line waits for input before git starts; meanwhile allowed commands create a repository with settings that run a program."""
-    (repository / "e3").mkdir()
-    folder = repository if "cd e3" in line else repository / "e3"
-    task_id = start_waiting_line(home_cli, "--cwd", str(folder), "--", line)
-    for step in LAID_OUT:
-        done = home_cli.cli("run", "--wait", "--shell", "--", step.replace("{run}", f"touch {tmp_path}/canary"))
-        assert done.returncode == 0, (step, done.stderr)
-    finish_line(home_cli, task_id)
-    assert not (tmp_path / "canary").exists()
-    assert b"a.txt" in home_cli.log(task_id), "git looked at the repository that was there when the line was judged"
-
-
-def test_a_folder_without_a_repository_gets_none_after_the_decision(home_cli: HomeCli, tmp_path: Path) -> None:
-    Path(home_cli.environ["HOME"]).mkdir()
-    task_id = start_waiting_line(home_cli, "--", "head -n 1; git status; git diff")
-    git(home_cli.cwd, "init", "-q", "--bare", ".")
-    git(home_cli.cwd, "config", "core.bare", "false")
-    git(home_cli.cwd, "config", "core.worktree", str(home_cli.cwd))
-    git(home_cli.cwd, "config", "diff.external", f"touch {tmp_path}/canary")
-    git(home_cli.cwd, "config", "core.fsmonitor", f"touch {tmp_path}/canary")
-    finish_line(home_cli, task_id)
-    assert not (tmp_path / "canary").exists() and b"not a git repository" in home_cli.log(task_id)
 
 
 def test_a_program_added_to_the_project_after_the_decision_is_not_run(home_cli: HomeCli, tmp_path: Path) -> None:

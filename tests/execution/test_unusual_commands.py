@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import HomeCli, wait_until
+from conftest import CONFIG, HomeCli, wait_until
 
 from backburner.core import trace_context
 from backburner.system import processes
@@ -42,7 +42,7 @@ def test_a_background_process_with_open_output_does_not_delay_the_end(home_cli: 
 
 
 def test_a_command_that_ignores_sigterm_is_killed_after_the_grace_period(home_cli: HomeCli) -> None:
-    home_cli.configure("[approval]\nyes_without_terminal = true\n[commands]\ncancel_grace_seconds = 0.3\n")
+    home_cli.configure(CONFIG + "[commands]\ncancel_grace_seconds = 0.3\n")
     task_id = home_cli.run("trap '' TERM; echo ready; while :; do sleep 0.05; done", options=("--shell",))
     wait_until(lambda: b"ready" in home_cli.log(task_id), "the trap")
     home_cli.ok("cancel", task_id)
@@ -74,7 +74,7 @@ def test_a_file_that_is_not_executable_fails_with_exit_code_126(home_cli: HomeCl
 
 
 def test_a_working_directory_deleted_before_the_start_is_reported(home_cli: HomeCli) -> None:
-    home_cli.configure("[approval]\nyes_without_terminal = true\n[commands]\nmax_concurrent = 1\n")
+    home_cli.configure(CONFIG + "[commands]\nmax_concurrent = 1\n")
     gone = home_cli.cwd / "gone"
     gone.mkdir()
     blocker = home_cli.run("sleep", "600")
@@ -114,7 +114,7 @@ def test_every_byte_of_an_argument_reaches_the_command(home_cli: HomeCli) -> Non
 def test_a_home_with_a_path_of_200_characters_works(tmp_path: Path) -> None:
     root = tmp_path / ("h" * 100) / ("o" * 98)
     here = HomeCli(root, tmp_path)
-    here.configure("[approval]\nyes_without_terminal = true\n")
+    here.configure(CONFIG)
     try:
         assert len(str(root)) > 200
         assert here.finish("echo", "deep")["status"] == "completed"

@@ -18,8 +18,10 @@ __all__ = ["app"]
 
 
 def _deliver_question(app: App, message_id: str) -> str:
-    """Mark the pending question as delivered with this message id. Return its text."""
-    (notice,) = app.deliveries.pending("chat")
+    """Mark the pending question as delivered with this message id, after the confirmation of an earlier answer. Return its text."""
+    *confirmations, notice = app.deliveries.pending("chat")
+    assert all(confirmation.kind == "answered" for confirmation in confirmations)
+    app.deliveries.mark_delivered([confirmation.notice_id for confirmation in confirmations], None)
     app.deliveries.mark_delivered([notice.notice_id], message_id)
     return notice.text
 
@@ -42,6 +44,20 @@ def test_a_reaction_finds_its_proposal_by_message_id(app: App) -> None:
     assert list(app.deliveries.open_questions("chat")) == []
 
 
+def test_an_answer_is_confirmed_in_its_channel(app: App) -> None:
+    propose(app, "watch-pr", channels=("chat",))
+    _deliver_question(app, "1")
+    app.approvals.answer("chat", ChannelReply("1", "9", True))
+    (confirmation,) = app.deliveries.pending("chat")
+    assert confirmation.text.startswith("watch-pr is approved: every 1h; next: ") and confirmation.priority > 0
+    app.deliveries.mark_delivered([confirmation.notice_id], "2")
+    propose(app, "watch-ci", channels=("chat",))
+    _deliver_question(app, "3")
+    app.approvals.answer("chat", ChannelReply("3", "9", False))
+    (confirmation,) = app.deliveries.pending("chat")  # and nothing that is meant for the agent
+    assert confirmation.text == "watch-ci is rejected and does not run. An agent cannot propose it again for a day."
+
+
 def test_an_earlier_approval_does_not_answer_a_later_question(app: App) -> None:
     entry = propose(app, "watch", channels=("chat",))
     (notice,) = app.deliveries.pending("chat")
@@ -50,8 +66,7 @@ def test_an_earlier_approval_does_not_answer_a_later_question(app: App) -> None:
     app.recurring.run_now(entry.task.task_id, caller(app))
     (work,) = app._ledger.runs.claim(LOCAL_AGENT_LANE, ME, 5, app.now())
     app._ledger.runs.suspend(work.run.run_id, ME, "it wants to write prod.cfg", app.now(), WaitKind.TOOL)
-    (notice,) = app.deliveries.pending("chat")
-    app.deliveries.mark_delivered([notice.notice_id], "101")
+    _deliver_question(app, "101")
     assert list(app.deliveries.open_questions("chat")) == ["101"]
     app.approvals.answer("chat", ChannelReply("100", "9", True))
     assert app.queries.get(entry.task.task_id).run.state == "waiting"  # type: ignore[union-attr]
@@ -85,9 +100,9 @@ def test_an_approval_of_a_suspended_run_covers_only_what_was_shown(app: App) -> 
     app.recurring.run_now(entry.task.task_id, caller(app))
     (work,) = app._ledger.runs.claim(ENGINE, ME, 5, app.now())
     script.write_text("echo worse\n")
-    changed = app.gate.changed(work.task, work.environment)
-    assert changed is not None
-    app._ledger.runs.suspend(work.run.run_id, ME, changed[0], app.now(), asked=changed[1])
+    changed = app.gate.recheck(work.task, work.environment)
+    assert changed.reason is not None
+    app._ledger.runs.suspend(work.run.run_id, ME, changed.reason, app.now(), asked=changed.fingerprint)
     first = _fingerprint(_deliver_question(app, "101"))
     script.write_text("echo evil\n")
     app.approvals.answer("chat", ChannelReply("101", "9", True))

@@ -427,6 +427,15 @@ async def test_the_error_for_a_wrong_token_in_config_toml_names_the_setting(fake
         assert str(await send_and_fail(channel)).endswith("put a valid one into 'token' of [channels.chat]")
 
 
+async def test_a_check_finds_a_wrong_token_and_sends_nothing(fake: FakeDiscord) -> None:
+    async with open_discord(fake) as channel:
+        await channel.check()
+    async with open_discord(fake, token="wrong") as channel:
+        with pytest.raises(DeliveryFailed, match="does not accept the bot's token"):
+            await channel.check()
+    assert not fake.messages
+
+
 async def test_a_revoked_token_is_a_permanent_error(fake: FakeDiscord) -> None:
     async with open_discord(fake) as channel:
         await channel.send(message())

@@ -67,7 +67,14 @@ def test_a_notice_arrives_at_the_channel_and_in_the_inbox(home: HomeCli, receive
     assert "completed: hello" in receiver.texts[0] and receiver.messages[0]["question"] is False
     (notice,) = home.json("inbox", "--ack")  # type: ignore[misc]
     assert notice["text"] == receiver.messages[0]["text"]
-    assert receiver.keys == [receiver.messages[0]["key"]]
+    assert receiver.keys == [receiver.messages[0]["key"]] and receiver.messages[0]["title"] == notice["task_id"]
+
+
+def test_the_title_of_a_message_is_the_name_of_the_task(home: HomeCli, receiver: Receiver) -> None:
+    home.ok("add", "watch", "--every", "1h", "--", "echo", "hello")
+    home.ok("run-now", "watch")
+    wait_until(lambda: receiver.messages, "the message", 40)
+    assert (receiver.messages[0]["title"], receiver.texts) == ("watch", ["watch: hello"])
 
 
 def test_an_unavailable_channel_delays_notices_and_keeps_their_order(home: HomeCli, receiver: Receiver) -> None:

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 from conftest import caller
-from proposal_app import DAY, HOUR, MINUTE, app, propose
+from proposal_app import DAY, HOUR, ME, MINUTE, app, propose
 
+from backburner.core.claims import RunResult
 from backburner.core.errors import ApprovalDenied, BadInput
 from backburner.core.models import DISCOVERY, LOCAL_AGENT_LANE
+from backburner.core.states import Result, RunState
 from backburner.services.app import App
 from backburner.testing.records import request
 
@@ -25,6 +27,18 @@ def test_suggestions_are_due_only_within_two_hours_of_user_activity(app: App) ->
     assert app.suggestions.next_at() is None
     app.sessions.record_activity("cli")
     assert app.suggestions.next_at() is not None
+
+
+def test_a_run_that_suggests_nothing_is_not_announced(app: App) -> None:
+    app.submissions.submit(request(command=("true",), cwd=os.getcwd(), environment={}), caller(app))
+    app.sessions.record_activity("cli")
+    app.clock.advance(HOUR)  # type: ignore[attr-defined]
+    assert app.suggestions.ask_if_due()
+    (work,) = app._ledger.runs.claim(LOCAL_AGENT_LANE, ME, 5, app.now())
+    ending = RunResult(work.run.run_id, RunState.COMPLETED, Result.EXIT, app.now(), 0, answer="Nothing useful.")
+    app._ledger.runs.settle([ending], ME, runner=LOCAL_AGENT_LANE, limit=0, now=app.now())
+    assert app.queries.get(work.task.task_id).status == "completed"
+    assert not app._ledger.database.execute("SELECT 1 FROM notices WHERE task_id = ?", (work.task.task_id,))
 
 
 def test_suggestions_in_a_simulated_week_observe_all_limits(app: App) -> None:

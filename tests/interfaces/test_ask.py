@@ -71,8 +71,9 @@ def test_ask_wait_and_resume_from_the_command_line(home: HomeCli) -> None:
 
 
 def test_ask_without_a_model_explains_how_to_configure_one(home_cli: HomeCli) -> None:
+    assert "no model is set" in home_cli.cli("doctor").stdout
     done = home_cli.cli("ask", "Hello")
-    assert done.returncode == 2 and "Ollama" in done.stderr and "config.toml" in done.stderr
+    assert done.returncode == 2 and "Ollama" in done.stderr and f"to {home_cli.root / 'config.toml'}" in done.stderr
     assert home_cli.json("list") == []
     home_cli.configure('[models]\ndefault = "openai-chat:x"\n[agents.writer]\nmodel = "openai-chat:y"\ndescription = "Writes"\n')
     agents = {row["name"]: row["model"] for row in home_cli.json("agents")}  # type: ignore[union-attr, index, call-overload]
@@ -189,9 +190,41 @@ def test_a_misbehaving_model_is_limited_and_reported_once(home: HomeCli, steps: 
     assert ended["status"] == status, ended
     assert Path(str(ended["log"])).stat().st_size < 5 << 20
     if status == "waiting":
+        assert "the next step makes 1,000 tool calls, and its budget is 0 of " in str(ended["error"])
         home.ok("cancel", task_id)
+    elif "flood" in steps[0]:
+        beginning, omitted, end = Path(str(ended["log"])).read_text().rpartition(" characters omitted]\n")
+        assert omitted and len(beginning) > 1 << 20 and len(end) > 1 << 20, "beginning and end are kept"
     notices = [notice["text"] for notice in home.json("inbox", "--read") if notice["task_id"] == task_id]  # type: ignore[union-attr, index, call-overload]
     assert len(notices) == 1 and len(notices[0]) < 9000
+
+
+def test_notice_and_status_of_an_agent_say_why_it_failed_or_that_it_was_stopped(home: HomeCli) -> None:
+    failed, stopped = ask(home, {"error": 400, "times": 9}), ask(home, {"hang": 50})
+    wait_for_status(home, failed)
+    wait_for_status(home, stopped, "running")
+    home.ok("cancel", stopped)
+    for task_id, text in ((failed, "refused the request (HTTP 400)"), (stopped, "it was stopped")):
+        (notice,) = [notice["text"] for notice in home.json("inbox", "--read") if notice["task_id"] == task_id]  # type: ignore[union-attr, index, call-overload]
+        for shown in (notice, home.ok("status", task_id), home.cli("wait", task_id).stdout + home.cli("list").stdout):
+            assert "signal" not in shown and "exit 1" not in shown and "Exit code" not in shown
+        assert text in notice and text in home.ok("status", task_id)
+
+
+def test_ask_wait_with_seconds_stops_waiting_after_them(home: HomeCli) -> None:
+    done = home.cli("ask", "--wait", "0.5", 'x [[script: [{"hang": 50}]]]')
+    assert done.returncode == 124 and "Still running after 0.5 s" in done.stderr
+    home.ok("cancel", "last")
+    assert home.ok("ask", "--wait", 'x [[script: [{"say": "first"}]]]') == "first\n"
+    assert home.ok("ask", 'x [[script: [{"say": "second"}]]]', "--wait", "60") == "second\n"
+    assert home.ok("resume", "last", "--wait", 'x [[script: [{"say": "third"}]]]') == "third\n"
+    assert "'soon' is not a number of seconds" in home.cli("ask", "--wait", "soon", "hello").stderr
+    assert "No prompt given." in home.cli("ask").stderr
+
+
+def test_run_command_takes_a_description(home: HomeCli) -> None:
+    wait_for_status(home, ask(home, {"tool": "run_command", "args": {"command": "echo x", "description": "Print x"}}, {"say": "ok"}))
+    assert [task["description"] for task in runs(home, "echo x")] == ["Print x"]
 
 
 def test_a_model_that_hangs_is_stopped_at_the_timeout(home: HomeCli) -> None:
@@ -277,6 +310,7 @@ def test_a_key_starts_an_agent_task_only_once(home: HomeCli) -> None:
 
 def test_doctor_checks_each_agent(home: HomeCli, model: ScriptedModel) -> None:
     assert f"ok   agent default (openai-chat:scripted at {model.url}/v1) answers" in home.cli("doctor").stdout
+    assert home.ok("agents", "--check").split() == ["default", "openai-chat:scripted", "answers"]
     home.configure('[models]\ndefault = "openai-chat:x"\nbase_url = "http://127.0.0.1:9/v1"\n')
     done = home.cli("doctor")
     assert done.returncode == 1 and "BAD  agent default (openai-chat:x at http://127.0.0.1:9/v1): " in done.stdout

@@ -12,7 +12,10 @@ import sys
 import time
 
 import pytest
-from conftest import HomeCli, wait_until
+from conftest import CAUTIOUS, CONFIG, NO_TERMINAL, HomeCli, wait_until
+from terminal import Terminal
+
+from backburner.store.ledger import open_ledger
 
 KEYS = {
     "task_id", "name", "kind", "status", "description", "command", "created_at", "started_at", "completed_at", "exit_code",
@@ -52,7 +55,7 @@ def test_a_timeout_stops_the_command_and_exits_124(home_cli: HomeCli) -> None:
 
 
 def test_a_command_killed_at_its_timeout_is_ambiguous(home_cli: HomeCli) -> None:
-    home_cli.configure("[approval]\nyes_without_terminal = true\n[commands]\ncancel_grace_seconds = 0.1\n")
+    home_cli.configure(CONFIG + "[commands]\ncancel_grace_seconds = 0.1\n")
     done = home_cli.cli("run", "--yes", "--wait", "--timeout", "0.3s", "--shell", "--", "trap '' TERM; while :; do sleep 0.05; done")
     assert done.returncode == 124
     assert home_cli.status("last")["result"] == "ambiguous"
@@ -84,7 +87,7 @@ def test_status_of_a_failed_task_exits_0_and_wait_exits_1(home_cli: HomeCli) -> 
 def test_bad_input_gets_one_sentence_and_exit_code_2(home_cli: HomeCli) -> None:
     cases = [
         ("run",), ("run", "--", ""), ("run", "--env", "novalue", "--", "echo"), ("run", "--timeout", "soon", "--", "echo"),
-        ("frobnicate",), ("list", "--limit", "-3"), ("list", "sideways"), ("wait",), ("config", "set"), ("clear",),
+        ("frobnicate",), ("list", "--limit", "-3"), ("list", "sideways"), ("config", "set"), ("clear",),
         ("run", "--nonsense", "--", "echo"), ("list", "--set", "commands.max_concurent=3"), ("list", "--set", "commands.max_concurrent=zero"),
     ]  # fmt: skip
     for words in cases:
@@ -126,14 +129,14 @@ def test_a_rejected_or_expired_proposal_never_runs(home_cli: HomeCli) -> None:
     task_id = home_cli.cli("run", "--", "install", "-d", "made").stdout.strip()
     home_cli.ok("reject", task_id)
     assert home_cli.cli("approve", task_id).returncode != 0
-    home_cli.configure("[approval]\nyes_without_terminal = true\nproposal_expiry_hours = 0\n")
+    home_cli.configure(NO_TERMINAL + "proposal_expiry_hours = 0\n" + CAUTIOUS)
     late = home_cli.cli("run", "--", "install", "-d", "made").stdout.strip()
     assert home_cli.cli("approve", late).returncode != 0
     assert home_cli.status(late)["status"] == "expired" and not (home_cli.cwd / "made").exists()
 
 
 def test_yes_needs_a_terminal_unless_the_config_file_allows_it(home_cli: HomeCli) -> None:
-    home_cli.configure("")
+    home_cli.configure(CAUTIOUS)
     done = home_cli.cli("run", "--yes", "--", "install", "-d", "made", env={"BACKBURNER_X": "1"}, preexec_fn=os.setsid)
     assert done.returncode == 3 and "terminal" in done.stderr
     assert home_cli.cli("list", env={"BACKBURNER_APPROVAL_YES_WITHOUT_TERMINAL": "true"}).returncode == 2
@@ -200,6 +203,25 @@ def test_events_are_complete_and_in_order(home_cli: HomeCli) -> None:
     assert [event["event_id"] for event in events] == sorted(event["event_id"] for event in events)
 
 
+def test_events_are_limited(home_cli: HomeCli) -> None:
+    home_cli.ok("run", "--wait", "--", "true")
+    numbers = [event["event_id"] for event in home_cli.json("events", "--limit", "0")]  # type: ignore[union-attr, index, call-overload]
+    assert [event["event_id"] for event in home_cli.json("events", "--limit", "2")] == numbers[-2:]  # type: ignore[union-attr, index, call-overload]
+    assert [event["event_id"] for event in home_cli.json("events", "--limit", "2", "--since", "0")] == numbers[:2]  # type: ignore[union-attr, index, call-overload]
+    ledger = open_ledger(home_cli.home.ledger)
+    for number in range(250):
+        ledger.events.append("noted", "task_x", "task_x", number)
+    ledger.close()
+    done = home_cli.cli("events")
+    assert len(done.stdout.splitlines()) == 200 and "Showing the last 200 events; use --limit 0 for all." in done.stderr
+
+
+def test_events_are_printed_as_words_and_quoted_text(home_cli: HomeCli) -> None:
+    home_cli.ok("run", "--wait", "--", "echo", "two words")
+    lines = home_cli.ok("events").splitlines()
+    assert lines[0].endswith("rule=sandbox reasons=prints") and lines[-1].endswith('result=exit exit_code=0 summary="two words"')
+
+
 def test_events_with_follow_prints_new_events(home_cli: HomeCli) -> None:
     home_cli.ok("run", "--wait", "--", "true")
     follower = subprocess.Popen(
@@ -240,7 +262,7 @@ def test_the_files_of_a_run_have_the_documented_fields(home_cli: HomeCli) -> Non
 
 
 def test_tasks_over_the_limit_are_pending_and_start_in_order(home_cli: HomeCli) -> None:
-    home_cli.configure("[approval]\nyes_without_terminal = true\n[commands]\nmax_concurrent = 2\n")
+    home_cli.configure(CONFIG + "[commands]\nmax_concurrent = 2\n")
     gate = home_cli.cwd / "gate"
     tasks = [home_cli.run(f"while [ ! -e {gate} ]; do sleep 0.02; done; date +%s%N", options=("--shell",)) for _ in range(4)]
     wait_until(lambda: len(home_cli.json("list", "running")) == 2, "two to run")  # type: ignore[arg-type]
@@ -259,15 +281,57 @@ def test_a_changed_config_reaches_the_running_engine(home_cli: HomeCli) -> None:
     home_cli.ok("cancel", *tasks)
 
 
-def test_after_ctrl_c_during_wait_the_command_continues(home_cli: HomeCli) -> None:
+def test_a_variable_that_a_running_engine_ignores_is_reported(home_cli: HomeCli) -> None:
+    held = home_cli.run("sleep", "600")
+    wait_until(lambda: home_cli.status(held)["status"] == "running", "the engine")
+    variable = {"BACKBURNER_COMMANDS_MAX_CONCURRENT": "1"}
+    (line,) = [line for line in home_cli.ok("config", "show", env=variable).splitlines() if line.startswith("commands.max_concurrent ")]
+    assert line.endswith("# BACKBURNER_COMMANDS_MAX_CONCURRENT; the running engine uses 5")
+    assert json.loads(home_cli.ok("config", "show", "--json", env=variable))["commands.max_concurrent"]["engine"] == 5
+    done = home_cli.cli("run", "--", "true", env=variable)
+    assert "BACKBURNER_COMMANDS_MAX_CONCURRENT has no effect: the running engine uses commands.max_concurrent = 5" in done.stderr
+    assert "no effect" not in home_cli.cli("run", "--", "true").stderr and "engine uses" not in home_cli.ok("config", "show")
+    home_cli.ok("cancel", held)
+    home_cli.stop_engine()
+    done = home_cli.cli("run", "--wait", "--", "true", env=variable)
+    assert "no effect" not in done.stderr and "engine uses" not in home_cli.ok("config", "show", env=variable)
+    assert "engine uses 1" in home_cli.ok("config", "show")
+
+
+@pytest.mark.parametrize("verb", ["run", "wait"])
+def test_after_ctrl_c_during_wait_the_command_continues_and_a_line_says_so(home_cli: HomeCli, verb: str) -> None:
+    if verb == "run":
+        words = ["run", "--yes", "--wait", "--", "sh", "-c", "echo started; sleep 600"]
+    else:
+        words = ["wait", home_cli.run("true"), home_cli.run("sleep", "600")]
     client = subprocess.Popen(
-        [sys.executable, "-m", "backburner", "run", "--wait", "--", "sleep", "600"], env=home_cli.environ, cwd=home_cli.cwd, stderr=subprocess.DEVNULL
+        [sys.executable, "-m", "backburner", *words], env=home_cli.environ, cwd=home_cli.cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )  # fmt: skip
-    wait_until(lambda: any(task["status"] == "running" for task in home_cli.json("list")), "it to run")  # type: ignore[union-attr, index]
+    assert client.stdout and client.stdout.readline()  # it waits now
     client.send_signal(signal.SIGINT)
-    assert client.wait(10) == 130
+    told = client.communicate(timeout=20)[1].decode().splitlines()[-1]
+    task_id = home_cli.status("last")["task_id"]
+    assert client.returncode == 130
+    assert told == f"Stopped waiting; {task_id} continues in the background. To follow it: backburner logs -f {task_id}"
     assert home_cli.status("last")["status"] == "running"
     home_cli.ok("cancel", "last")
+
+
+def test_run_needs_no_separator_where_nothing_is_ambiguous(home_cli: HomeCli) -> None:
+    assert home_cli.ok("run", "--wait", "echo", "-n", "hi") == "hi"
+    assert home_cli.ok("run", "--wait", "60", "--name", "label", "echo", "hello") == "hello\n"
+    assert home_cli.status("last")["name"] == "label"
+    for words in (("run", "echo", "--wait"), ("run", "echo", "--name=x"), ("check", "ls", "--json")):
+        done = home_cli.cli(*words)
+        assert done.returncode in (2, 125) and "Write `--` before the command." in done.stderr
+
+
+def test_a_program_that_does_not_exist_is_refused_before_anybody_is_asked(home_cli: HomeCli) -> None:
+    done = home_cli.cli("run", "--", "no-such-program")
+    assert (done.returncode, done.stderr) == (2, "no-such-program: command not found.\n")
+    assert "use --shell" in home_cli.cli("run", "--", "echo hi").stderr
+    assert home_cli.json("list") == []
+    assert home_cli.cli("run", "--in", "1h", "--", "no-such-program").returncode == 3  # it may exist then
 
 
 def test_a_closed_pipe_is_not_an_error(home_cli: HomeCli) -> None:
@@ -360,7 +424,7 @@ def _run_in_terminal(home_cli: HomeCli, keys: str, *words: str) -> tuple[str, in
 
 
 def test_at_a_terminal_run_prompts_and_starts_after_y(home_cli: HomeCli) -> None:
-    home_cli.configure("")
+    home_cli.configure(CAUTIOUS)
     screen, code = _run_in_terminal(home_cli, "y\n", "run", "--env", "X=1", "--", "install", "-d", "made\x07\u202e")
     assert code == 0 and "Command requires approval:" in screen
     assert "install -d 'made\\x07\\u202e'" in screen and "X=1" in screen
@@ -369,7 +433,7 @@ def test_at_a_terminal_run_prompts_and_starts_after_y(home_cli: HomeCli) -> None
 
 
 def test_at_a_terminal_answering_n_stores_nothing(home_cli: HomeCli) -> None:
-    home_cli.configure("")
+    home_cli.configure(CAUTIOUS)
     screen, code = _run_in_terminal(home_cli, "n\n", "run", "--", "install", "-d", "made")
     assert code == 3 and home_cli.json("list") == []
     screen, code = _run_in_terminal(home_cli, "\x03", "run", "--", "install", "-d", "made")
@@ -382,6 +446,22 @@ def test_list_prints_a_table_with_headings_at_a_terminal(home_cli: HomeCli) -> N
     headings, rule, row = [line for line in screen.replace("\r", "").splitlines() if line]
     assert code == 0 and headings.split() == ["ID", "Status", "Started", "Duration", "Description"]
     assert set(rule) == {"─", " "} and "Run full" in row and "\x1b[32mcompleted" in row
+
+
+def test_list_in_a_narrow_terminal_shows_ids_without_dates_and_the_description(home_cli: HomeCli) -> None:
+    task_id = home_cli.run("true", options=("--name", "a-rather-long-label-of-a-task", "--description", "Build it"))
+    home_cli.run("true", options=("--name", "short", "--description", "Test it with a longer description"))
+    home_cli.ok("wait", task_id, "last")
+    with Terminal([sys.executable, "-m", "backburner", "list"], cwd=home_cli.cwd, env=home_cli.environ, columns=80) as terminal:
+        assert terminal.ended() == 0
+        lines = terminal.text.splitlines()
+    assert lines[0].split() == ["ID", "Status", "Duration", "Description"]
+    assert lines[2].startswith(f"{task_id[14:]} completed ") and lines[2].endswith("Build it")
+    with Terminal([sys.executable, "-m", "backburner", "list"], cwd=home_cli.cwd, env=home_cli.environ, columns=60) as terminal:
+        assert terminal.ended() == 0
+        lines = terminal.text.splitlines()
+    assert lines[0].split() == ["ID", "Status", "Description"] and lines[2].endswith("Build it")
+    assert home_cli.status(lines[3].split()[0])["name"] == "short"
 
 
 def test_yes_inside_a_task_is_refused_even_for_an_allowed_command(home_cli: HomeCli) -> None:

@@ -13,6 +13,7 @@ from conftest import HomeCli, wait_until
 from mcp_client import Raw
 
 from backburner.core.notice_text import NOTICE_PREFIX
+from backburner.interfaces.client_setup import wiring
 
 
 def _hook(home_cli: HomeCli, client: str, event: object, **env: str) -> "subprocess.CompletedProcess[str]":
@@ -61,6 +62,39 @@ def test_a_hook_passes_each_notice_to_the_model_once(home_cli: HomeCli, client: 
     assert home_cli.json("inbox") == []
 
 
+def _frequent_hook(home_cli: HomeCli, event: dict[str, object], *, named: bool = True) -> tuple[str, bool]:
+    """Run the hook after a tool call as `install` writes it; returns its output, and whether it started Backburner."""
+    program = [sys.executable, "-m", "backburner", *(["--home", str(home_cli.root)] if named else [])]
+    started = home_cli.cwd / "started"
+    started.unlink(missing_ok=True)
+    script = f'touch {started}; exec "$@"'
+    environ = {**home_cli.environ, "BACKBURNER_HOME": "/nowhere"}  # at the time of the installation
+    entries = wiring._hooks(environ, ("sh", "-c", script, "sh", *program), "claude", ("PostToolUse",), 10)
+    command = str(entries.hooks["PostToolUse"]["command"])
+    done = subprocess.run(
+        command, shell=True, cwd=home_cli.cwd, env=home_cli.environ, input=json.dumps(event), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, started.exists()
+
+
+def test_the_hook_after_a_tool_call_starts_no_interpreter_while_nothing_waits(home_cli: HomeCli) -> None:
+    event = _event("PostToolUse")
+    assert _frequent_hook(home_cli, event) == ("", True), "the first call"
+    wait_until(lambda: _frequent_hook(home_cli, event) == ("", False), "the ledger to stay as it is")
+    assert _frequent_hook(home_cli, event) == _frequent_hook(home_cli, event, named=False) == ("", False)
+    task_id = _ended(home_cli)
+    output, started = _frequent_hook(home_cli, event, named=False)
+    assert started and task_id in output
+    _ended(home_cli, "claude:other")
+    assert [_frequent_hook(home_cli, event)[1] for _ in range(3)] == [True] * 3, "a notice waits for another session of this client"
+    assert _hook(home_cli, "claude", _event("PostToolUse", "other")).stdout
+    wait_until(lambda: _frequent_hook(home_cli, event) == ("", False), "the ledger to stay as it is")
+    running = home_cli.ok("run", "--yes", "--", "sleep", "600").strip()
+    assert [_frequent_hook(home_cli, event)[1] for _ in range(3)] == [True] * 3, "a command runs, so the engine must be supervised"
+    home_cli.ok("cancel", running)
+
+
 @pytest.mark.parametrize(("client", "event"), [("codex", "Stop"), ("gemini", "AfterAgent")])
 def test_a_stop_hook_continues_the_agent_when_a_task_has_ended(home_cli: HomeCli, client: str, event: str) -> None:
     assert _hook(home_cli, client, _event(event)).stdout == ""
@@ -95,7 +129,9 @@ def test_claudes_stop_hook_waits_for_open_tasks_and_then_wakes_claude(home_cli: 
     second = _hook(home_cli, "claude", _event("Stop"), **attended)
     codes, texts = (waiting.wait(30), second.returncode), waiting.stderr.read() + second.stderr
     waiting.stderr.close()
-    assert sorted(codes) == [0, 2] and texts.count(f"<task-id>{task_id}<") == 1, "one of the two hooks waits and delivers the notice"
+    assert sorted(codes) == [0, 2] and texts.count(f"- Background task {task_id} completed") == 1, (
+        "one of the two hooks waits and delivers the notice"
+    )
     assert _hook(home_cli, "claude", _event("Stop")).returncode == 0, "delivered once"
 
 
@@ -212,7 +248,7 @@ def test_notices_that_do_not_fit_are_delivered_later(home_cli: HomeCli) -> None:
     for _ in range(10):
         text = _hook(home_cli, "claude", _event("UserPromptSubmit")).stdout
         assert len(text) < 9000
-        delivered += re.findall("<task-id>(.*?)</task-id>", text)
+        delivered += re.findall(r"- Background task (\S+) completed", text)
     assert sorted(delivered) == sorted(ids)
 
 

@@ -24,7 +24,9 @@ def test_variable_names_that_no_shell_accepts_reach_the_command(home_cli: HomeCl
 def test_a_command_ignores_no_signals_and_has_the_callers_umask(home_cli: HomeCli) -> None:
     home_cli.ok("run", "--wait", "--", "true")
     done = _sh(home_cli, f"umask 027; {ME} run --yes --wait --shell -- 'umask; grep SigIgn /proc/self/status'")
-    assert done.stdout.split() == ["0027", "SigIgn:", "0000000000000000"]
+    umask, _, ignored = done.stdout.split()
+    own = 1 << 31 | 1 << 32  # of the C library, which ignores them in a process that it spawned and uses them as soon as it needs them
+    assert (umask, int(ignored, 16) & ~own) == ("0027", 0)
 
 
 def test_messages_of_the_shell_are_not_part_of_the_output(home_cli: HomeCli) -> None:

@@ -12,6 +12,7 @@ import pytest
 from backburner.core.claims import RunResult
 from backburner.core.models import ENGINE, Approval, ProcessId
 from backburner.core.states import Result, RunState
+from backburner.interfaces.cli import doctor
 from backburner.interfaces.cli.doctor import Finding, examine
 from backburner.store.ledger import open_ledger
 from backburner.system import run_files
@@ -61,7 +62,7 @@ def test_a_healthy_home_has_no_problems(home: Home) -> None:
 
 def test_a_readable_config_file_with_a_token_is_reported(home: Home) -> None:
     config = Path(home.config)
-    config.write_text('[channels.chat]\ntype = "discord"\ntoken = "t"\ntarget = "1"\n')
+    config.write_text('[channels.team]\ntype = "webhook"\nurl = "https://example.com/in"\nsecret = "s"\n')
     config.chmod(0o644)
     finding = single(problems(home))
     assert "contains secrets and can be read by other users" in finding.what and finding.fix == f"chmod 600 {home.config}"
@@ -70,6 +71,22 @@ def test_a_readable_config_file_with_a_token_is_reported(home: Home) -> None:
     config.write_text("[tasks]\nmax_active = 30\n")
     config.chmod(0o644)
     assert problems(home) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "ok", "expected"),
+    [
+        ('type = "webhook"\nurl = "https://example.com/in"', True, "channel team (webhook): its settings are valid (nothing was sent)"),
+        ('type = "webhook"\nurl = "example.com"', False, "is not an http:// or https:// address"),
+        ('type = "webhook"\nurl = "https://example.com"\nsecret_env = "NOT_SET"', False, "environment variable NOT_SET is not set"),
+        ('type = "apprise"\nurl = "nothing"', False, "it names no service or is incomplete"),
+        ('type = "discord"\ntarget = "1"', False, "no token: put the token of your Discord bot into"),
+    ],
+)
+def test_the_settings_of_a_channel_are_checked_before_the_first_notice(home: Home, settings: str, ok: bool, expected: str) -> None:
+    Path(home.config).write_text(f"[channels.team]\n{settings}\n")
+    (finding,) = [finding for finding in examine(home.root, {}, {}) if finding.what.startswith("channel team")]
+    assert finding.ok is ok and expected in finding.what and (ok or "[channels.team]" in finding.fix)
 
 
 def test_a_home_that_does_not_exist_is_fine_and_not_created(tmp_path: Path) -> None:
@@ -201,7 +218,22 @@ def test_damaged_metadata_of_a_known_task_is_reported(home: Home) -> None:
 def test_a_missing_folder_of_a_known_task_is_reported(home: Home) -> None:
     (task_id,) = fill(home)
     run_files.remove(os.path.join(home.root, "tasks", task_id))
-    assert "its output is lost" in single(problems(home)).what
+    finding = single(problems(home))
+    assert "its output is lost" in finding.what and finding.fix == f"backburner clear {task_id}"
+
+
+def test_foreign_files_are_reported_up_to_ten_and_the_rest_is_counted(home: Home) -> None:
+    fill(home)
+    for number in range(12):
+        Path(home.root, "tasks", f"file{number}").touch()
+    found = problems(home)
+    assert len(found) == 11 and "file0: not in the ledger" in found[0].what and found[-1].what.startswith("2 more problems")
+
+
+def test_a_memory_limit_that_the_machine_cannot_meet_is_reported(home: Home) -> None:
+    Path(home.config).write_text("[commands]\nmin_free_memory_mb = 1000000\n")
+    finding = single(problems(home))
+    assert "no command can start" in finding.what and "config.toml, line 2" in finding.fix
 
 
 def test_a_run_whose_owner_has_died_is_reported(home: Home) -> None:
@@ -261,3 +293,21 @@ def test_trace_export_without_its_libraries_is_reported(home: Home, monkeypatch:
     assert Finding(True, "traces: exported to http://127.0.0.1:1") in examine(home.root, {}, {})
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert "pip install 'backburner[telemetry]'" in [finding.fix for finding in examine(home.root, {}, {})]
+
+
+def test_sizes_are_shown_by_kind(home: Home) -> None:
+    (task_id,) = fill(home)
+    (Path(home.root) / "tasks" / task_id / "output.log").write_bytes(b"x" * (3 << 20))
+    (sizes,) = [finding.what for finding in examine(home.root, {}, {}) if finding.what.startswith("size: ")]
+    assert "ledger " in sizes and "tasks 3.0 MiB" in sizes
+
+
+def test_in_a_large_home_the_newest_runs_are_checked(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_MAX_FOLDERS", 3)
+    task_ids = fill(home, count=8)
+    assert problems(home) == []
+    (checked,) = [finding.what for finding in examine(home.root, {}, {}) if finding.what.startswith("task folders: ")]
+    assert int(checked.split()[2].strip(",")) <= 6 and checked.endswith("the newest were checked, for all: backburner doctor --full")
+    (Path(home.root) / "tasks" / task_ids[-1] / "metadata.json").unlink()
+    (Path(home.root) / "tasks" / task_ids[0] / "metadata.json").unlink()
+    assert len([finding for finding in examine(home.root, {}, {}, full=True) if not finding.ok]) == 2

@@ -84,3 +84,11 @@ def test_a_notice_that_could_not_be_printed_is_not_acknowledged(home_cli: HomeCl
         subprocess.run(f"{shlex.join(ACK)} {target}", shell=True, env=home_cli.environ, cwd=home_cli.cwd, capture_output=True, timeout=40)
     notices = home_cli.json("inbox")
     assert isinstance(notices, list) and len(notices) == 1
+
+
+def test_of_many_notices_the_first_lines_are_printed(home_cli: HomeCli) -> None:
+    ids = [home_cli.run("seq", "30") for _ in range(4)]
+    home_cli.ok("wait", *ids)
+    assert home_cli.ok("inbox", "--read").count("\n") == 4 * 10
+    assert f"… 22 more lines: backburner logs {ids[0]}" in home_cli.ok("inbox", "--read")
+    assert all(str(notice["text"]).endswith("\n29\n30") for notice in home_cli.json("inbox", "--read"))  # type: ignore[union-attr, index, call-overload]

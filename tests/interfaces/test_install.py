@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from backburner.core.errors import BackburnerError
+from backburner.core.errors import BackburnerError, NotAPerson
 from backburner.interfaces.cli.install import install, mask_secrets
 from backburner.interfaces.client_setup import jsonc, wiring
 from backburner.interfaces.client_setup.files import BACKUP, Change, apply
@@ -138,8 +138,10 @@ def test_each_client_gets_the_command_of_this_installation(person: Person) -> No
     for client, path in events.items():
         hooks = json.loads(path.read_text())["hooks"]
         assert len(hooks) == 4
-        for groups in hooks.values():
-            assert groups[0]["hooks"][0]["command"] == shlex.join([LAUNCHER, "inbox", "--hook", client])
+        for event, groups in hooks.items():
+            words = shlex.split(groups[0]["hooks"][0]["command"])
+            assert words[-4:] == [LAUNCHER, "inbox", "--hook", client]
+            assert len(words) == 4 or (event in ("PostToolUse", "AfterTool") and words[:2] == ["sh", "-c"])
 
 
 def test_the_diff_shows_the_changes_and_masks_secrets(person: Person, capsys: pytest.CaptureFixture[str]) -> None:
@@ -151,10 +153,23 @@ def test_the_diff_shows_the_changes_and_masks_secrets(person: Person, capsys: py
     assert "Restart opencode, then enter: run the tests in the background and tell me the result." in shown
 
 
-def test_named_secrets_and_long_keys_are_masked() -> None:
-    assert mask_secrets(' token = "abc"') == ' token = "***"'
-    assert mask_secrets("  'args': ['--key', 'sk-proj-0123456789abcdef0123']") == "  'args': ['--key', '***']"
-    assert mask_secrets(f'+ "command": "{LAUNCHER}"') == f'+ "command": "{LAUNCHER}"'
+def test_the_diff_shows_added_text_exactly_as_it_is_written(person: Person, capsys: pytest.CaptureFixture[str]) -> None:
+    person.write(person.opencode, OPENCODE)
+    person.install("opencode")
+    added = [line[1:] for line in capsys.readouterr().out.splitlines() if line.startswith("+") and not line.startswith("+++")]
+    plugin = next(person.home.rglob("*.js"))
+    assert "\n".join(plugin.read_text().splitlines()) in "\n".join(added)
+
+
+def test_named_secrets_and_long_keys_of_the_file_are_masked() -> None:
+    for line, shown in (
+        (' token = "abc"', ' token = "***"'),
+        ("  'args': ['--key', 'sk-proj-0123456789abcdef0123']", "  'args': ['--key', '***']"),
+        (f'+ "command": "{LAUNCHER}"', f'+ "command": "{LAUNCHER}"'),
+        ('+ env.BACKBURNER_SESSION = "opencode:"', '+ env.BACKBURNER_SESSION = "opencode:"'),
+    ):
+        assert mask_secrets(line, line) == shown
+        assert mask_secrets(line, "") == line, "it is new, so it is ours"
 
 
 def test_comments_commas_and_other_servers_stay(person: Person) -> None:
@@ -408,6 +423,16 @@ def test_if_one_file_cannot_be_written_the_others_are_restored(person: Person) -
 def test_without_a_terminal_it_needs_yes(person: Person, capsys: pytest.CaptureFixture[str]) -> None:
     code, message = person.refused("claude", yes=False)
     assert code == 3 and "--yes" in message and "+++" in capsys.readouterr().out
+
+
+def test_json_without_confirmation_prints_the_planned_changes_as_json(person: Person, capsys: pytest.CaptureFixture[str]) -> None:
+    before = person.all_files()
+    with pytest.raises(NotAPerson):
+        person.install("claude", yes=False, as_json=True)
+    printed = capsys.readouterr()
+    planned = json.loads(printed.out)
+    assert planned["changed"] == [] and str(person.claude) in planned["would_change"] and "mcpServers" in planned["diff"]
+    assert printed.err == "" and person.all_files() == before
 
 
 @pytest.mark.parametrize(("keys", "code"), [("y\n", 0), ("n\n", 3), ("\n", 3)])

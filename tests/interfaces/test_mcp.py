@@ -1,28 +1,23 @@
-"""The MCP server with real clients: over stdio and HTTP, in both protocol versions, with approval and notices."""
+"""The MCP server with real clients: over stdio, in both kinds of protocol versions, with approval and notices."""
 
 import asyncio
-import contextlib
 import os
 import re
 import signal
-import socket
-import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-import httpx2
 import pytest
 from conftest import HomeCli, wait_until
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
-from mcp.client.streamable_http import streamable_http_client
 from mcp_client import Raw
 
 from backburner.agent_tools.registry import toolset
 from backburner.core.notice_text import NOTICE_PREFIX
+from backburner.interfaces.mcp.protocol import Outgoing
+from backburner.interfaces.mcp.tool_list import set_names, tool_list
 
 ERAS = ["legacy", "2026-07-28"]
 
@@ -42,7 +37,7 @@ async def test_a_client_starts_waits_for_and_reads_a_task(home_cli: HomeCli, era
 
     async with _client(home_cli, era) as client:
         started = (await client.call_tool("start_background_task", {"command": "cat notes.txt", "description": "Read"})).structured_content
-        assert started and started["status"] == "running"
+        assert started and started["status"] in ("pending", "running")
         slow = (await client.call_tool("start_background_task", {"command": "sleep 4", "description": "Nap"})).structured_content
         assert slow
         both = [started["task_id"], slow["task_id"]]
@@ -56,7 +51,7 @@ async def test_a_client_starts_waits_for_and_reads_a_task(home_cli: HomeCli, era
 
 
 async def test_a_result_contains_the_output_only_once(home_cli: HomeCli) -> None:
-    (home_cli.cwd / "notes.txt").write_text("one\n\nRecent output of mine\ntwo\n")
+    (home_cli.cwd / "notes.txt").write_text("one\n\nRecent output of mine\n    two\n")
     async with _client(home_cli, "legacy") as client:
         started = (await client.call_tool("start_background_task", {"command": "cat notes.txt", "description": "Read"})).structured_content
         assert started
@@ -64,8 +59,9 @@ async def test_a_result_contains_the_output_only_once(home_cli: HomeCli) -> None
         await client.call_tool("wait_for_background_tasks", {"task_ids": [started["task_id"]]})
         looked = await client.call_tool("check_task_status", known)
         shown = looked.structured_content
-        assert shown and shown["output"] == "one\n\nRecent output of mine\ntwo\n"
+        assert shown and shown["output"] == "one\n\nRecent output of mine\n    two\n"
         assert shown["display"].startswith("Task: ") and "Exit code: 0" in shown["display"] and "Recent output" not in shown["display"]
+        assert "\n    two\n" in looked.content[0].text  # type: ignore[union-attr]
         assert "Recent output (last 4 lines):" in looked.content[0].text and "Full output: " in looked.content[0].text  # type: ignore[union-attr]
         read = (await client.call_tool("read_background_output", known)).structured_content
         assert read and read["output"] == shown["output"] and read["display"] == ""
@@ -74,22 +70,43 @@ async def test_a_result_contains_the_output_only_once(home_cli: HomeCli) -> None
 async def test_the_tools_describe_themselves(home_cli: HomeCli) -> None:
     async with _client(home_cli, "legacy") as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-    assert list(tools) == list(toolset("commands,tasks")), "agents are only offered where there is a model for them"
-    for name, tool in tools.items():
-        about = tool.input_schema["properties"]
-        assert all(len(about[parameter]["description"]) > 10 for parameter in about), name
-        assert tool.description and tool.output_schema and "display" in tool.output_schema["properties"]
-        assert tool.annotations is not None
-    hints = {name: (tool.annotations.read_only_hint, tool.annotations.destructive_hint) for name, tool in tools.items() if tool.annotations}
-    assert hints["check_task_status"] == (True, False) and hints["cancel_background_task"] == (False, True)
+    assert list(tools) == list(toolset("commands,tasks,memory,inbox")), "agents are only offered where there is a model for them"
+    assert all(tool.description and tool.output_schema is None for tool in tools.values())
+    read_only = {name for name, tool in tools.items() if tool.annotations and tool.annotations.read_only_hint}
+    assert "check_task_status" in read_only and "start_background_task" not in read_only
     assert tools["start_background_task"].input_schema["required"] == ["command", "description"]
+
+
+@pytest.mark.parametrize(("sets", "most"), [("commands,agents,tasks,memory,inbox", 12_000), ("commands", 4_500)])
+def test_the_list_of_tools_is_short_because_every_model_pays_for_it_with_every_request(sets: str, most: int) -> None:
+    listed = {"jsonrpc": "2.0", "id": 1, "result": {"tools": tool_list(set_names(sets))}}
+    assert len(Outgoing(listed).encode()) <= most
 
 
 def test_only_the_requested_tool_sets_are_offered(home_cli: HomeCli) -> None:
     with Raw(home_cli, "--tools", "commands") as client:
         assert len(client.request("tools/list")["result"]["tools"]) == 9
     done = home_cli.cli("mcp", "--tools", "cooking")
-    assert done.returncode == 2 and "Unknown tool set 'cooking'. Available: commands, agents, tasks." in done.stderr
+    assert done.returncode == 2 and "Unknown tool set 'cooking'. Available: commands, agents, tasks, memory, inbox." in done.stderr
+
+
+def test_with_an_invalid_config_file_every_call_says_what_is_wrong_with_it(home_cli: HomeCli) -> None:
+    settings = (home_cli.root / "config.toml").read_text()
+    home_cli.configure("this is not TOML")
+    with Raw(home_cli) as client:
+        assert client.request("tools/list")["result"]["tools"]
+        failed = client.call("list_background_tasks")
+        assert failed["isError"] and "config.toml" in failed["content"][0]["text"]
+        assert "config.toml" in client.request("resources/list")["error"]["message"]
+        home_cli.configure(settings)
+        assert client.value("list_background_tasks")["count"] == 0, "the next call tries it again"
+
+
+def test_a_started_task_is_described_without_commands_of_the_chat(home_cli: HomeCli) -> None:
+    with Raw(home_cli) as client:
+        started = client.value("start_background_task", command="echo x", description="Quick")
+        assert started["task_id"] in started["display"] and "/status" not in started["display"]
+        wait_until(lambda: home_cli.status(started["task_id"])["status"] == "completed", "the task to end")
 
 
 def test_a_notice_is_attached_once_to_the_next_result(home_cli: HomeCli) -> None:
@@ -127,6 +144,45 @@ def test_two_clients_of_one_home_each_get_their_own_notices_once(home_cli: HomeC
             told = re.findall("<task-id>(.*)</task-id>", "".join(answer.get("notices", "") for answer in given))
             assert sorted(told) == sorted(mine[client]), "its own, each once"
             assert "notices" not in given[-1]
+
+
+def _told(client: Raw) -> list[str]:
+    """The tasks of the notices in the next result."""
+    return re.findall("<task-id>(.*)</task-id>", client.value("list_background_tasks").get("notices", ""))
+
+
+def test_two_connections_of_one_client_process_are_two_sessions(home_cli: HomeCli) -> None:
+    with Raw(home_cli) as first, Raw(home_cli) as second:
+        tasks = first.ended(), second.ended()
+        assert (_told(first), _told(second)) == ([tasks[0]], [tasks[1]])
+        assert _told(first) == _told(second) == []
+
+
+def test_a_restarted_server_gets_the_notices_of_the_one_before_it(home_cli: HomeCli) -> None:
+    with Raw(home_cli) as first, Raw(home_cli) as second:
+        tasks = first.ended(), second.ended()
+        first.process.kill()
+        first.process.wait()
+        with Raw(home_cli) as restarted:
+            assert _told(restarted) == [tasks[0]]
+        assert _told(second) == [tasks[1]]
+
+
+def test_memory_inbox_and_brief_are_tools(home_cli: HomeCli) -> None:
+    with Raw(home_cli) as client:
+        client.call("memory_set", key="colour", value="teal")
+        assert client.value("memory_list")["keys"] == ["colour"]
+        assert client.value("memory_get", key="colour") == {"key": "colour", "value": "teal", "display": ""}
+        assert client.call("memory_get", key="colour")["content"][0]["text"] == "teal"
+        client.call("memory_set", key="colour", value="")
+        assert "value" not in client.value("memory_get", key="colour")
+        task_id = client.ended()
+        assert client.value("inbox")["inbox"] == [], "its notice is in the same answer"
+        of_user = home_cli.run("true")
+        wait_until(lambda: home_cli.status(of_user)["status"] == "completed", "the task to end")
+        assert [notice["task_id"] for notice in client.value("inbox")["inbox"]] == [task_id, of_user]
+        assert [notice["task_id"] for notice in home_cli.json("inbox")] == [of_user], "it is still unread"  # type: ignore[union-attr, index, call-overload]
+        assert task_id in client.value("brief")["display"]
 
 
 def test_threads_of_one_client_are_separate_sessions(home_cli: HomeCli) -> None:
@@ -193,7 +249,8 @@ def test_a_task_accepts_input_and_can_be_restarted_and_cleared(home_cli: HomeCli
         assert client.value("read_background_output", task_id=task_id)["output"] == "hello there\n"
         again = client.value("restart_background_task", task_id=task_id)["task_id"]
         assert again != task_id
-        client.value("cancel_background_task", task_id=again)
+        assert "closed its input" in client.value("send_to_background_task", task_id=again, text="", eof=True)["display"]
+        assert client.value("wait_for_background_tasks", task_ids=[again])["running"] == []
         assert sorted(client.value("clear_background_tasks", task_ids=[task_id, again])["cleared"]) == sorted([task_id, again])
 
 
@@ -220,11 +277,11 @@ def test_tasks_over_the_capacity_are_pending(home_cli: HomeCli) -> None:
 def test_a_command_gets_the_servers_environment_without_the_clients_key(home_cli: HomeCli) -> None:
     env = {"MY_SETTING": "seen", "CLAUDE_CODE_MESSAGING_TOKEN": "secret-token"}
     with Raw(home_cli, env=env) as client:
-        task_id = client.value("start_background_task", command="env", description="x")["task_id"]
+        task_id = client.value("start_background_task", command="python3 -c 'import os; print(os.environ)'", description="x")["task_id"]
         home_cli.cli("approve", task_id)
         client.value("wait_for_background_tasks", task_ids=[task_id])
         output = client.value("read_background_output", task_id=task_id)["output"]
-    assert "MY_SETTING=seen" in output and "secret-token" not in output
+    assert "'MY_SETTING': 'seen'" in output and "secret-token" not in output
     assert b"secret-token" not in (home_cli.root / "ledger.db").read_bytes()
 
 
@@ -234,8 +291,10 @@ def test_tasks_and_outputs_are_resources_that_can_be_subscribed_to(home_cli: Hom
         uris = [f"task://{task_id}", f"output://{task_id}"]
         assert [one["uri"] for one in client.request("resources/list")["result"]["resources"]] == uris[:1]
         assert len(client.request("resources/templates/list")["result"]["resourceTemplates"]) == 2
-        about = client.request("resources/read", {"uri": uris[0]})["result"]["contents"][0]["text"]
-        assert '"status": "running"' in about
+        wait_until(
+            lambda: '"status": "running"' in client.request("resources/read", {"uri": uris[0]})["result"]["contents"][0]["text"],
+            "the start",
+        )
         for uri in uris:
             client.request("resources/subscribe", {"uri": uri})
         client.notes.clear()
@@ -268,119 +327,12 @@ async def test_a_modern_client_receives_resource_updates(home_cli: HomeCli) -> N
                     break
 
 
-# -- over HTTP
-
-
-@pytest.fixture
-def server_url(home_cli: HomeCli) -> Iterator[str]:
-    server = subprocess.Popen(
-        [sys.executable, "-m", "backburner", "serve", "--http", "0"],
-        cwd=home_cli.cwd,
-        env=home_cli.environ,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert server.stderr is not None
-    line = server.stderr.readline()
-    yield line.split()[3].rstrip(",")
-    server.send_signal(signal.SIGTERM)
-    server.wait(20)
-    server.stderr.close()
-
-
-def _token(home_cli: HomeCli) -> str:
-    path = home_cli.root / "token"
-    assert path.stat().st_mode & 0o777 == 0o600
-    return path.read_text().strip()
-
-
-@pytest.mark.parametrize("era", ERAS)
-async def test_over_http_a_client_with_the_token_can_use_everything(home_cli: HomeCli, server_url: str, era: str) -> None:
-    async with (
-        httpx2.AsyncClient(headers={"Authorization": f"Bearer {_token(home_cli)}", "Backburner-Session": "mine"}, timeout=40) as http,
-        Client(streamable_http_client(server_url, http_client=http), mode=era) as client,
-    ):
-        refused = await client.call_tool("start_background_task", {"command": "ls", "description": "x"})
-        assert refused.is_error and "absolute path" in refused.content[0].text  # type: ignore[union-attr]
-        where = {"working_directory": str(home_cli.cwd)}
-        started = await client.call_tool("start_background_task", {"command": "echo over http", "description": "x", **where})
-        task_id = started.structured_content["task_id"]  # type: ignore[index]
-        waited = await client.call_tool("wait_for_background_tasks", {"task_ids": [task_id]})
-        assert waited.structured_content["tasks"][0]["status"] == "completed"  # type: ignore[index]
-        reads = {"command": "cat gate", "description": "x", **where}
-        asked = (await client.call_tool("start_background_task", reads)).structured_content
-        assert asked and asked["status"] == "proposed", "over HTTP no folder is the project, but for those that a person trusted"
-        home_cli.ok("trust")
-        os.mkfifo(home_cli.cwd / "gate")  # so that it does not end before its own start is answered, with its notice on that answer
-        other = (await client.call_tool("start_background_task", reads)).structured_content
-        assert other and other["status"] != "proposed"
-        (home_cli.cwd / "gate").write_text("x")
-        wait_until(lambda: home_cli.status(other["task_id"])["status"] == "completed", "the task to end")  # type: ignore[index]
-        assert other["task_id"] in (await client.call_tool("list_background_tasks", {})).structured_content["notices"]  # type: ignore[index]
-
-
-async def test_over_http_a_notice_in_an_unread_response_is_not_acknowledged(home_cli: HomeCli, server_url: str) -> None:
-    headers = {"Authorization": f"Bearer {_token(home_cli)}", "Backburner-Session": "mine"}
-    where = {"description": "x", "working_directory": str(home_cli.cwd)}
-    async with httpx2.AsyncClient(headers=headers, timeout=40) as http:
-        async with Client(streamable_http_client(server_url, http_client=http), mode="legacy") as client:
-            slow = (await client.call_tool("start_background_task", {"command": "sleep 60", **where})).structured_content["task_id"]  # type: ignore[index]
-            quick = (await client.call_tool("start_background_task", {"command": "sleep 1", **where})).structured_content["task_id"]  # type: ignore[index]
-            waiting = asyncio.create_task(client.call_tool("wait_for_background_tasks", {"task_ids": [slow], "timeout_seconds": 3}))
-            await asyncio.sleep(0.5)
-            waiting.cancel()  # it hangs up
-            with contextlib.suppress(asyncio.CancelledError):
-                await waiting
-        await asyncio.sleep(4)
-        async with Client(streamable_http_client(server_url, http_client=http), mode="legacy") as client:
-            for _ in range(40):  # once it is certain that it did not arrive
-                told = (await client.call_tool("list_background_tasks", {})).structured_content.get("notices", "")  # type: ignore[union-attr]
-                if told:
-                    break
-                await asyncio.sleep(1)
-            assert quick in told
-            await client.call_tool("cancel_background_task", {"task_id": slow})
-
-
-def test_over_http_a_half_sent_request_is_closed(home_cli: HomeCli, server_url: str) -> None:
-    with socket.create_connection(("127.0.0.1", urlsplit(server_url).port or 0), timeout=40) as half:
-        half.sendall(b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n")
-        assert httpx2.post(server_url).status_code == 401
-        assert half.recv(1) == b""
-
-
-def test_over_http_a_wrong_token_host_or_origin_is_refused(home_cli: HomeCli, server_url: str) -> None:
-    right = {"Authorization": f"Bearer {_token(home_cli)}"}
-    body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}
-
-    def status(**headers: str) -> int:
-        return httpx2.post(server_url, json=body, headers={"Accept": "application/json, text/event-stream", **headers}).status_code
-
-    assert status() == 401
-    assert status(Authorization="Bearer wrong") == 401
-    assert status(Authorization=_token(home_cli)) == 401
-    assert status(**right, Host="evil.example") == 421
-    assert status(**right, Host="evil.example:80") == 421
-    assert status(**right, Origin="http://evil.example") == 403
-    assert status(**right, Origin="null") == 403
-    assert status(**right, Origin=server_url.removesuffix("/mcp")) not in (401, 403, 421)
-
-
-@pytest.mark.parametrize(
-    ("where", "said"),
-    [("x", "is not a port"), ("99999", "is not a port"), ("0.0.0.0:80", "loopback only"), ("127.0.0.1:", "is not a port")],
-)
-def test_an_invalid_listen_address_is_refused(home_cli: HomeCli, where: str, said: str) -> None:
-    done = home_cli.cli("serve", "--http", where)
-    assert done.returncode == 2 and said in done.stderr
-
-
 def test_the_server_exits_with_its_client(home_cli: HomeCli) -> None:
     client = Raw(home_cli)
     client.value("start_background_task", command="sleep 30", description="x")
     client.process.kill()
     client.__exit__()
-    assert home_cli.json("list", "running"), "its task continues"
+    wait_until(lambda: bool(home_cli.json("list", "running")), "the task to run: it continues")
     home_cli.cli("cancel", "last")
 
 
@@ -398,8 +350,10 @@ def test_ctrl_c_in_the_clients_terminal_does_not_stop_the_server(home_cli: HomeC
             assert client.value("list_background_tasks")["count"] == 0
 
 
-def test_without_the_extra_a_sentence_says_what_to_install(home_cli: HomeCli, tmp_path: Path) -> None:
+def test_without_the_extra_the_server_runs_over_stdio_and_http_names_it(home_cli: HomeCli, tmp_path: Path) -> None:
     (tmp_path / "hide").mkdir()
-    (tmp_path / "hide" / "sitecustomize.py").write_text("import sys; sys.modules['mcp'] = None")
-    done = home_cli.cli("mcp", env={"PYTHONPATH": str(tmp_path / "hide")})
-    assert done.returncode == 2 and "pip install 'backburner[mcp]'" in done.stderr
+    (tmp_path / "hide" / "sitecustomize.py").write_text("import sys; sys.modules['mcp'] = sys.modules['uvicorn'] = None")
+    with Raw(home_cli, env={"PYTHONPATH": str(tmp_path / "hide")}) as client:
+        assert client.value("list_background_tasks")["count"] == 0
+    done = home_cli.cli("serve", "--http", "0", env={"PYTHONPATH": str(tmp_path / "hide")})
+    assert done.returncode == 2 and "pip install 'backburner[web]'" in done.stderr

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import caller
+from conftest import CONFIG, caller
 
 from backburner.coordination.supervision import EngineSupervisor
 from backburner.core.errors import BadInput, QuestionChanged
@@ -26,7 +26,7 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
     """An app of a home in which no engine is started."""
     monkeypatch.setattr(EngineSupervisor, "start_engine", lambda self: None)
     (tmp_path / "home").mkdir()
-    (tmp_path / "home" / "config.toml").write_text("[approval]\nyes_without_terminal = true\n")
+    (tmp_path / "home" / "config.toml").write_text(CONFIG)
     with open_app(str(tmp_path / "home"), {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}) as opened:
         yield opened
 

@@ -2,12 +2,14 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import CONFIG, HomeCli, wait_until
 from mcp_client import Raw
+from terminal import Terminal
 
 from backburner import BackburnerSync
 
@@ -60,13 +62,44 @@ def test_add_prints_the_schedule_it_understood(home_cli: HomeCli) -> None:
     assert "When: every weekday at 09:00 Europe/Berlin" in home_cli.ok("status", "nine")
 
 
+def test_a_dry_run_shows_the_next_five_times_and_stores_nothing(home_cli: HomeCli) -> None:
+    words = ["add", "nine", "--cron", "0 9 * * 1-5", "--tz", "Europe/Berlin", "--dry-run", "--", "rm", "-rf", "build"]
+    done = home_cli.cli(*words)
+    first, *times, verdict = done.stdout.splitlines()
+    assert done.returncode == 0 and first == "Every weekday at 09:00 Europe/Berlin" and len(times) == 5
+    assert all(re.fullmatch(r"(Next: |      )\w{3} [\d-]+ 09:00:00 CES?T", line) for line in times)
+    assert verdict.startswith("rm -rf build: needs approval (") and "nothing was added" in done.stderr
+    shown = json.loads(home_cli.ok(*words[:-4], "--max-runs", "2", "--json", "--", "true"))
+    assert len(shown["next_runs"]) == 2 and shown["commands"][0]["verdict"] == "sandbox"
+    watched = home_cli.ok("add", "look", "--on", "command:rm -rf build", "--dry-run", "--", "true")
+    assert watched.startswith("Each time command rm -rf build changes\n") and "rm -rf build: needs approval" in watched
+    assert home_cli.json("list") == []
+    home_cli.ok("add", "nine", "--every", "1h", "--", "true")
+    assert "already exists here" in home_cli.cli(*words).stderr
+
+
+def test_to_replaces_the_usual_channels(home_cli: HomeCli) -> None:
+    channels = "".join(f'[channels.{name}]\ntype = "webhook"\nurl = "http://127.0.0.1:9/{name}"\n' for name in ("usual", "other"))
+    home_cli.configure(f'{CONFIG}{channels}[notify]\nto = "usual"\n')
+    for name, options, expected in (("a", [], ["usual"]), ("b", ["--to", "other"], ["other"]), ("c", ["--to", "inbox"], [])):
+        home_cli.ok("add", name, "--every", "1d", *options, "--", "true")
+        assert home_cli.status(name)["channels"] == expected
+        home_cli.ok("cancel", name)
+
+
+def test_add_in_runs_once_after_the_delay(home_cli: HomeCli) -> None:
+    home_cli.ok("add", "soon", "--in", "1s", "--", "echo", "once")
+    wait_until(lambda: home_cli.status("soon")["status"] == "done", "the only run", 30)
+    assert home_cli.status("soon")["kind"] == "oneshot" and home_cli.log("soon") == b"once\n"
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
         (["--every", "1h"], "Nothing to run: use --prompt TEXT or write a command after `--`."),
-        (["--", "true"], "Use exactly one of `every`, `cron`, `at`, `after` (another task) and `on` (an event)."),
-        (["--every", "soon", "--", "true"], "'soon' is not a valid duration; use 30s, 5m, 2h or 1d."),
-        (["--every", "10ms", "--", "true"], "'10ms' is not a valid duration; use 30s, 5m, 2h or 1d."),
+        (["--", "true"], "Use exactly one of `every`, `cron`, `at`, `in`, `after` (another task) and `on` (an event)."),
+        (["--every", "soon", "--", "true"], "'soon' is not a valid duration; use 30s, 5m, 1h30m, 2 hours or 1d."),
+        (["--every", "10ms", "--", "true"], "'10ms' is not a valid duration; use 30s, 5m, 1h30m, 2 hours or 1d."),
         (["--every", "0.1s", "--", "true"], "The interval must be at least one second."),
         (["--cron", "* * * * * *", "--", "true"], "Invalid cron expression '* * * * * *': use five fields"),
         (["--cron", "0 0 30 2 *", "--", "true"], "Invalid cron expression '0 0 30 2 *': Bad day-of-month."),
@@ -95,6 +128,11 @@ def test_an_invalid_name_is_refused(home_cli: HomeCli, name: str) -> None:
     assert done.returncode == 2 and "A recurring task requires a name" in done.stderr and home_cli.json("list") == []
 
 
+def test_a_sandboxed_task_is_found_by_its_name_before_its_first_run(home_cli: HomeCli) -> None:
+    ids = [home_cli.ok("add", name, "--every", "1h", "--", "true").strip() for name in ("look", "look again")]
+    assert [home_cli.status(name)["task_id"] for name in ("look", "look again")] == ids
+
+
 def test_a_name_with_path_separators_stays_inside_the_home(home_cli: HomeCli) -> None:
     task_id = home_cli.ok("add", "../../etc/x", "--every", "1h", "--", "true").strip()
     ran(home_cli, task_id)
@@ -111,6 +149,56 @@ def test_a_recurring_command_that_needs_approval_is_a_proposal(home_cli: HomeCli
     assert home_cli.status("clean")["status"] == "active" and home_cli.status("clean")["approved_by"] == "user"
     wait_until(lambda: not (home_cli.cwd / "build").exists(), "the first slot after the yes")
     assert home_cli.cli("add", "clean", "--every", "1h", "--", "true").returncode == 2
+
+
+def test_a_watch_command_that_needs_approval_is_a_proposal_and_the_task_says_so(home_cli: HomeCli) -> None:
+    done = home_cli.cli("add", "look", "--on", "command:rm -rf build", "--with", "every=1s", "--", "echo", "seen")
+    watcher = home_cli.status("look:watch")
+    assert done.returncode == 3 and f"backburner approve {watcher['task_id']}" in done.stderr and watcher["status"] == "proposed"
+    assert done.stdout.strip() == home_cli.status("look")["task_id"]
+    waiting = f"(waiting for approval of this command: backburner approve {watcher['task_id']})"
+    assert f"When: each time command rm -rf build changes {waiting}" in home_cli.ok("status", "look")
+    home_cli.ok("approve", "look:watch")
+    assert "waiting for approval" not in home_cli.ok("status", "look")
+    wait_until(lambda: history(home_cli, "look:watch"), "the watch command to run")
+    home_cli.ok("cancel", "look")
+
+
+def test_an_unanswered_watch_command_ends_with_its_task(home_cli: HomeCli) -> None:
+    home_cli.cli("add", "look", "--on", "command:rm -rf build", "--", "echo", "seen")
+    home_cli.ok("cancel", "look")
+    assert home_cli.status("look:watch")["status"] == "rejected"
+    home_cli.cli("add", "clean", "--on", "command:cat value.txt", "--", "rm", "-rf", "build")
+    home_cli.ok("reject", "clean")
+    assert home_cli.status("clean:watch")["status"] == "cancelled"
+
+
+def test_a_rejected_watch_command_pauses_its_task(home_cli: HomeCli) -> None:
+    home_cli.cli("add", "look", "--on", "command:rm -rf build", "--", "echo", "seen")
+    home_cli.ok("reject", "look:watch")
+    assert home_cli.status("look")["status"] == "paused" and "which it follows, is rejected" in str(
+        home_cli.status("look")["paused_because"]
+    )
+    assert "(this command is rejected and does not run)" in home_cli.ok("status", "look")
+
+
+def test_a_task_that_is_not_added_leaves_no_watch_command(home_cli: HomeCli) -> None:
+    home_cli.configure(f"{CONFIG}[tasks]\nmax_active = 1\n")
+    done = home_cli.cli("add", "look", "--on", "command:cat value.txt", "--", "echo", "seen")
+    assert done.returncode == 2 and "already 1 active recurring tasks" in done.stderr and home_cli.json("list") == []
+
+
+def test_the_watch_command_is_shown_at_the_terminal_before_the_task(home_cli: HomeCli) -> None:
+    words = ["add", "look", "--on", "command:rm -rf build", "--", "rm", "-rf", "other"]
+    command = [sys.executable, "-m", "backburner", *words]
+    with Terminal(command, cwd=home_cli.cwd, env=home_cli.environ) as terminal:
+        terminal.wait("Add this recurring task? [y/n")
+        assert "rm -rf build" in terminal.text and "rm -rf other" not in terminal.text
+        terminal.type("y\r")
+        terminal.wait("rm -rf other")
+        terminal.type("n\r")
+        assert terminal.ended() == 3
+    assert home_cli.json("list") == []
 
 
 def test_a_rejected_recurring_task_never_runs(home_cli: HomeCli) -> None:
@@ -144,6 +232,15 @@ def test_on_change_notifies_of_the_first_and_of_changed_output(home_cli: HomeCli
     assert new_notices(home_cli) == ["watch: a", "watch: b", "watch: a"]
 
 
+def test_a_notice_contains_the_whole_output_of_a_recurring_command(home_cli: HomeCli) -> None:
+    lines = ["build 1 FAILED: unit tests", *(f"build {n} ok" for n in range(2, 200))]
+    (home_cli.cwd / "ci.txt").write_text("\n".join(lines) + "\n")
+    home_cli.ok("add", "ci", "--every", "1d", "--", "cat", "ci.txt")
+    ran(home_cli, "ci")
+    (notice,) = home_cli.json("inbox", "--ack")  # type: ignore[misc]
+    assert notice["text"] == "ci: " + "\n".join(lines)
+
+
 @pytest.mark.parametrize(("notify", "wanted"), [("always", 3), ("on_change", 1), ("on_failure", 0), ("never", 0)])
 def test_notify_controls_when_a_notice_is_created(home_cli: HomeCli, notify: str, wanted: int) -> None:
     home_cli.ok("add", "echo", "--every", "1h", "--notify", notify, "--", "echo", "same")
@@ -163,6 +260,28 @@ def test_pause_unpause_and_cancel(home_cli: HomeCli) -> None:
     assert "only active or paused tasks can be run" in home_cli.cli("run-now", "job").stderr
     home_cli.ok("add", "job", "--every", "1h", "--", "true")  # the name is free again
     assert "has no schedule" in home_cli.cli("pause", home_cli.run("true")).stderr
+
+
+def test_unpause_extends_a_daily_budget_that_manual_runs_have_used_up(home_cli: HomeCli) -> None:
+    home_cli.ok("add", "look", "--every", "1h", "--per-day", "runs=1", "--", "echo", "x")
+    for extend in (["unpause"], ["pause", "unpause", "unpause"]):  # to continue after a pause by hand does not extend the budget
+        ran(home_cli, "look")
+        refused = home_cli.cli("run-now", "look")
+        assert refused.returncode == 2 and "it has used 1 of 1 runs today" in refused.stderr and "backburner unpause" in refused.stderr
+        with Raw(home_cli) as client:
+            assert "Only a person can approve" in json.dumps(client.call("task_resume", task_id="look"))
+        for verb in extend:
+            home_cli.ok(verb, "look")
+        assert home_cli.status("look")["status"] == "active"
+    ran(home_cli, "look")
+    assert len([run for run in history(home_cli, "look") if run["status"] == "completed"]) == 3
+
+
+def test_repeating_a_change_says_that_it_is_already_made(home_cli: HomeCli) -> None:
+    home_cli.ok("add", "look", "--every", "1h", "--", "true")
+    for verb, state in (("approve", "active"), ("unpause", "active"), ("pause", ""), ("pause", "paused")):
+        done = home_cli.cli(verb, "look")
+        assert done.stderr == (f"The task is already {state}.\n" if state else ""), done.stderr
 
 
 def test_cancelling_a_run_keeps_the_task_and_cancelling_the_task_ends_both(home_cli: HomeCli) -> None:
@@ -200,6 +319,12 @@ def test_a_failed_run_is_retried_once_and_two_failures_pause_the_task(home_cli: 
     home_cli.ok("add", "bad", "--every", "1h", "--", "cat", "nothing.txt")
     assert ran(home_cli, "bad")["status"] == "failed" and new_notices(home_cli) == []
     assert history(home_cli, "bad")[0]["cause"] == "retry" and home_cli.status("bad")["failures"] == 1
+
+
+def test_waiting_for_a_run_that_fails_shows_its_output_and_how_it_ended(home_cli: HomeCli) -> None:
+    home_cli.ok("add", "bad", "--every", "1h", "--shell", "--", "echo one; exit 4")
+    done = home_cli.cli("run-now", "bad", "--wait")
+    assert (done.returncode, done.stdout) == (1, "one\n") and re.search(r"_bad failed \(exit 4, \w+\): one\n", done.stderr)
 
 
 def test_a_timeout_stops_a_recurring_command(home_cli: HomeCli) -> None:
@@ -277,6 +402,61 @@ def test_the_tools_match_the_command_line(home_cli: HomeCli) -> None:
         assert "is not a recurring task. Use check_task_status" in json.dumps(client.call("task_pause", task_id=command))
         for wrong in ({"kind": "weekly"}, {"kind": "oneshot", "interval": "1h"}, {"interval": "1h", "cron": "@daily"}, {}):
             assert client.call("task_add", name="x", description="d", command="true", **wrong)["isError"], wrong
+
+
+def test_the_tool_says_that_a_watch_command_waits_for_approval(home_cli: HomeCli) -> None:
+    with Raw(home_cli) as client:
+        source = {"kind": "event", "event_source": "command:rm -rf build", "command": "echo seen"}
+        added = client.call("task_add", name="look", description="Look.", **source)["structuredContent"]
+        assert added["status"] == "proposed" and added["task_id"] == home_cli.status("look")["task_id"]
+        assert "waiting for approval" in added["display"] and "`rm -rf build` needs your approval" in added["display"]
+    (question,) = [notice for notice in home_cli.json("inbox") if notice["kind"] == "proposed"]  # type: ignore[union-attr, index, call-overload]
+    assert "rm -rf build" in str(question["text"])  # type: ignore[index, call-overload]
+
+
+def test_the_tool_lists_open_tasks_and_a_next_run_only_for_active_ones(home_cli: HomeCli) -> None:
+    for name in ("over", "held", "live"):
+        home_cli.ok("add", name, "--every", "1h", "--", "true")
+    home_cli.ok("cancel", "over")
+    home_cli.ok("pause", "held")
+    with Raw(home_cli) as client:
+        tasks = client.call("task_list")["structuredContent"]["tasks"]
+        assert [(task["name"], "next:" in task["when"]) for task in tasks] == [("live", True), ("held", False)]
+        (over,) = client.call("task_list", status="cancelled")["structuredContent"]["tasks"]
+        assert over["name"] == "over" and over["when"] == "every 1h"
+
+
+def test_a_proposed_prompt_is_named_to_the_user(home_cli: HomeCli) -> None:
+    home_cli.configure(f'{CONFIG}[models]\ndefault = "ollama:small"\n')
+    with Raw(home_cli) as client:
+        proposed = client.call("task_propose", name="watch-pr", description="d", prompt="Look at PR 42.", interval="1h")[
+            "structuredContent"
+        ]
+        assert "Tell the user: watch-pr, the prompt `Look at PR 42.` for default, needs your approval" in proposed["display"]
+
+
+def test_event_config_can_be_an_object_or_its_json_text(home_cli: HomeCli) -> None:
+    for number, config in enumerate(({"pattern": "*.py", "debounce_ms": 50}, '{"pattern": "*.py", "debounce_ms": 50}')):
+        with Raw(home_cli) as client:
+            source = {"kind": "event", "event_source": "file:src", "event_config": config}
+            client.call("task_add", name=f"look{number}", description="d", command="true", **source)
+        assert home_cli.status(f"look{number}")["event_config"] == {
+            "path": str(home_cli.cwd / "src"),
+            "pattern": "*.py",
+            "debounce_ms": "50",
+        }
+
+
+def test_who_created_a_task_and_when_it_changed_last(home_cli: HomeCli) -> None:
+    home_cli.cli("propose", "mine", "--every", "1h", "--", "true")
+    mine = home_cli.status("mine")
+    assert (mine["created_by"], mine["updated_at"], mine["reasons"]) == ("user", mine["created_at"], ["it was proposed by a person"])
+    home_cli.ok("approve", "mine")
+    mine = home_cli.status("mine")
+    assert mine["updated_at"] == mine["approved_at"] and "Approved: user at " in home_cli.ok("status", "mine")
+    with Raw(home_cli) as client:
+        client.call("task_propose", name="its", description="d", command="true", interval="1h")
+    assert (home_cli.status("its")["created_by"], home_cli.status("its")["reasons"]) == ("agent", ["it was proposed by an agent"])
 
 
 def test_tasks_of_different_projects_can_share_a_name(home_cli: HomeCli, tmp_path: Path) -> None:

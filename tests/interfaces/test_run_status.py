@@ -61,6 +61,7 @@ def test_a_command_reports_progress_in_its_progress_file(home_cli: HomeCli) -> N
     wait_until(lambda: home_cli.status(task_id)["progress"], "the progress")
     assert home_cli.status(task_id)["progress"] == {"done": 132, "total": 247, "fraction": 132 / 247, "text": "files · 132/247 (53%)"}
     assert "Progress: files · 132/247 (53%)" in home_cli.ok("status", task_id)
+    assert "░ files · 132/247 (53%)" in screen(home_cli, "status", task_id).decode()
     seen = screen(home_cli, "wait", task_id, until="· files".encode()).decode()
     assert re.search(r"█+░+  53% running \S+ · task_\S+ · files", seen)
     home_cli.ok("cancel", task_id)
@@ -108,6 +109,22 @@ def test_control_codes_in_output_do_not_reach_the_terminal(home_cli: HomeCli) ->
     assert b"\x1b[2J" in home_cli.log(task_id)  # a program gets every byte
     assert len(max(home_cli.ok("status", task_id).splitlines(), key=len)) < 1500
     assert home_cli.status(task_id)["progress"] is None
+
+
+def test_status_keeps_indentation_and_shows_the_last_state_of_an_overwritten_line(home_cli: HomeCli) -> None:
+    script = "printf 'Traceback:\\n    four\\n\\ttab\\n'; for i in 1 2 3; do printf '%s0%%\\r' $i; done; printf 'done\\r\\n'"
+    task_id = home_cli.finish("sh", "-c", script)["task_id"]
+    shown = home_cli.ok("status", str(task_id)).partition("Recent output (last 4 lines):\n")[2].splitlines()
+    assert shown[1:5] == ["Traceback:", "    four", "\ttab", "done"]
+
+
+def test_status_of_a_task_that_never_started_names_no_log(home_cli: HomeCli) -> None:
+    task_id = home_cli.run("echo", "hello", options=("--in", "1h"))
+    assert "Full output" not in home_cli.ok("status", task_id)
+    home_cli.ok("cancel", task_id)
+    assert "Full output" not in home_cli.ok("status", task_id)
+    task_id = str(home_cli.finish("echo", "hello")["task_id"])
+    assert "Full output" in home_cli.ok("status", task_id) and "Recent output (last 1 line):" in home_cli.ok("status", task_id)
 
 
 def test_files_written_by_a_command_are_in_status_and_notice(home_cli: HomeCli) -> None:
@@ -203,7 +220,7 @@ def test_a_server_is_ready_when_it_prints_the_pattern_or_listens(home_cli: HomeC
 def test_a_server_that_ends_early_never_becomes_ready(home_cli: HomeCli) -> None:
     task_id = home_cli.run("sh", "-c", "echo starting; sleep 0.3; exit 1", options=("--ready-when", "Listening"))
     done = home_cli.cli("wait", "--ready", task_id, "--timeout", "20")
-    assert (done.returncode, done.stdout) == (1, f"{task_id} failed (exit 1, {done.stdout.rpartition(', ')[2]}")
+    assert (done.returncode, done.stdout) == (1, f"{task_id} failed before it was ready (exit 1, {done.stdout.rpartition(', ')[2]}")
     slow = home_cli.run("sleep", "60", options=("--ready-when", "Listening"))
     assert home_cli.cli("wait", "--ready", slow, "--timeout", "0.2").returncode == 124
     home_cli.ok("cancel", slow)
@@ -238,6 +255,18 @@ def test_a_command_reads_the_input_that_is_sent(home_cli: HomeCli) -> None:
     home_cli.ok("cancel", task_id)
     gone = home_cli.cli("send", task_id, "x")
     assert (gone.returncode, gone.stderr) == (1, f"Task {task_id} is not running (status: cancelled).\n")
+
+
+@pytest.mark.parametrize("options", [(), ("--tty",)])
+def test_send_with_eof_ends_the_input_of_a_command(home_cli: HomeCli, options: tuple[str, ...]) -> None:
+    task_id = home_cli.run("sh", "-c", "cat; echo end", options=("--stdin", *options))
+    home_cli.ok("send", task_id, "one")
+    home_cli.kill_engine()
+    home_cli.ok("send", task_id, "two", "--eof")
+    home_cli.ok("wait", task_id, "--timeout", "30")
+    lines = home_cli.log(task_id).replace(b"^D\b\b", b"").splitlines()  # a terminal also prints what is typed
+    assert lines[-2:] == [b"two", b"end"] and b"one" in lines
+    assert home_cli.cli("send", task_id, "--eof").returncode == 1
 
 
 def test_sending_to_a_command_without_stdin_explains_the_option(home_cli: HomeCli) -> None:
@@ -294,7 +323,8 @@ def test_a_cursor_continues_into_the_next_run_of_a_restarted_command(home_cli: H
 def test_restart_prints_changes_of_the_environment(home_cli: HomeCli) -> None:
     first = home_cli.ok("run", "--", "true", env={"STAGE": "old", "GONE": "1", "API_TOKEN": "hush"}).strip()
     home_cli.ok("wait", first)
-    again = home_cli.cli("restart", first, env={"STAGE": "new", "ADDED": "2", "API_TOKEN": "other"})
+    terminal = {"TMUX": "/tmp/tmux,1,0", "TMUX_PANE": "%1", "TERM_PROGRAM": "tmux", "SSH_CONNECTION": "a b", "VTE_VERSION": "7"}
+    again = home_cli.cli("restart", first, env={"STAGE": "new", "ADDED": "2", "API_TOKEN": "other", **terminal})
     assert again.returncode == 0
     changes = [line for line in again.stderr.splitlines() if line.startswith("Changed since the first run: ")]
     assert changes == [

@@ -23,7 +23,8 @@ def test_output_that_cannot_be_written_gives_one_error_line(home_cli: HomeCli) -
 
 
 def test_the_task_id_is_on_its_own_line_after_output_without_newline(home_cli: HomeCli) -> None:
-    done = home_cli.cli("run", "--yes", "--wait", "0.5", "--shell", "--", "printf abc; sleep 600")
+    home_cli.finish("true")  # the engine is running
+    done = home_cli.cli("run", "--yes", "--wait", "3", "--shell", "--", "printf abc; sleep 600")
     assert done.stdout.splitlines()[0] == "abc" and done.stdout.splitlines()[1].startswith("task_")
     home_cli.ok("cancel", "last")
 

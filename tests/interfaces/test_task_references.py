@@ -2,7 +2,7 @@
 
 import json
 
-from conftest import HomeCli
+from conftest import HomeCli, wait_until
 
 
 def test_the_id_of_a_cleared_task_does_not_match_another_task(home_cli: HomeCli) -> None:
@@ -18,3 +18,33 @@ def test_the_id_of_a_cleared_task_does_not_match_another_task(home_cli: HomeCli)
 def test_the_json_error_of_a_proposal_contains_its_id(home_cli: HomeCli) -> None:
     error = json.loads(home_cli.cli("run", "--json", "--", "install", "-d", "x").stderr)["error"]
     assert error["code"] == "approval_required" and home_cli.status(error["task_id"])["status"] == "proposed"
+
+
+def test_a_label_that_is_used_again_means_its_newest_task(home_cli: HomeCli) -> None:
+    first = home_cli.finish("echo", "one", options=("--name", "tests"))["task_id"]
+    home_cli.finish("echo", "two", options=("--name", "tests"))
+    assert home_cli.ok("logs", "tests") == "two\n"
+    home_cli.ok("restart", str(first), "--wait")
+    assert home_cli.ok("logs", "tests") == "one\n"
+    assert f"Restarted from: {first}" in home_cli.ok("status", "tests")
+
+
+def test_a_part_of_several_ids_lists_them_with_their_status(home_cli: HomeCli) -> None:
+    first, second = home_cli.finish("true")["task_id"], home_cli.finish("false")["task_id"]
+    error = home_cli.cli("status", "task_").stderr
+    expected = [f"  {second} (failed)", f"  {first} (completed)"]
+    assert error.splitlines() == ["'task_' matches several tasks; use a longer part of the ID:", *expected]
+
+
+def test_without_an_id_the_last_task_is_meant(home_cli: HomeCli) -> None:
+    for verb in ("logs", "status", "wait", "cancel"):
+        done = home_cli.cli(verb)
+        assert (done.returncode, done.stderr) == (4, "There are no tasks in this project yet.\n")
+    home_cli.finish("echo", "one")
+    task_id = home_cli.run("sh", "-c", "echo two; sleep 600")
+    assert f"Task: {task_id}" in home_cli.ok("status")
+    wait_until(lambda: home_cli.ok("logs") == "two\n", "the output")
+    assert home_cli.ok("cancel") == f"Task {task_id} cancelled.\n"
+    assert home_cli.cli("cancel").returncode == 1
+    done = home_cli.cli("wait")
+    assert done.returncode == 1 and task_id in done.stdout

@@ -21,7 +21,7 @@ from conftest import HomeCli, caller, wait_until
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from backburner.core import task_text
+from backburner.core import task_table
 from backburner.core.models import Entry
 from backburner.core.progress import Progress
 from backburner.core.states import Result, RunState, TaskState
@@ -158,7 +158,7 @@ def test_a_zoomed_board_is_all_output() -> None:
 def test_proposals_and_an_empty_board_show_the_next_command() -> None:
     shown = lines(compose(board([task("copy", TaskState.PROPOSED)]), 100, 20))
     assert "Why it needs approval: it runs the code of this project" in shown
-    assert "To approve: backburner approve task_20260209_143022_copy" in shown
+    assert "To approve: a. To reject: n." in shown and shown[-1].startswith(" a approve  n reject  o output")
     assert " No background tasks in this project." in lines(compose(board([]), 100, 20))
 
 
@@ -176,7 +176,7 @@ def test_a_task_being_cancelled_is_marked() -> None:
 
 def test_colours_are_those_of_the_table() -> None:
     assert {STYLES[status] for status in ("completed", "done")} == {"ansigreen"} and STYLES["failed"] == "ansired"
-    assert task_text.COLOURS.keys() < STYLES.keys() and STYLES["pending"] == "dim"
+    assert task_table.COLOURS.keys() < STYLES.keys() and STYLES["pending"] == "dim"
 
 
 ANY_TEXT = st.one_of(st.text(max_size=60), st.just(HOSTILE), st.just("x" * 20_000), st.just("進" * 300), st.just("e" + "\u0301" * 500))
@@ -433,6 +433,35 @@ def test_restart_prompts_on_the_normal_screen_and_shows_the_new_task(home_cli: H
     assert terminal.wait_for_exit() == 0 and terminal.is_restored
 
 
+def test_a_approves_and_n_rejects_the_selected_proposal(home_cli: HomeCli, terminals: list[Terminal]) -> None:
+    first = home_cli.cli("run", "--", "install", "-d", "first").stdout.strip()
+    second = home_cli.cli("run", "--", "install", "-d", "second").stdout.strip()
+    terminal = top(terminals, home_cli)
+    terminal.wait_for("2 waiting")
+    terminal.wait_for("a approve  n reject")
+    selected = next(task_id for task_id in (first, second) if any(line.startswith(f"── {task_id} ") for line in terminal.shown()))
+    other = second if selected == first else first
+    terminal.type("n")
+    terminal.wait_for("Reject .*install(_2)?[?] y/n")
+    terminal.type("y")
+    terminal.wait_for("1 waiting")
+    assert home_cli.status(selected)["status"] == "rejected"
+    terminal.type("n")
+    terminal.wait_for("is not waiting for approval [(]status: rejected[)]")
+    terminal.type("k")
+    terminal.wait_for(f"^── {other} · proposed")
+    terminal.type("a")
+    terminal.wait_for("Command requires approval")
+    terminal.wait_for("y/n")
+    assert not terminal.screen.alternate
+    terminal.type("y\n")
+    terminal.wait_for("Press Enter to return")
+    terminal.type("\n")
+    terminal.wait_for(f"^── {other} · completed")
+    terminal.type("q")
+    assert terminal.wait_for_exit() == 0
+
+
 def test_l_follows_the_log_on_the_normal_screen_until_ctrl_c(home_cli: HomeCli, terminals: list[Terminal]) -> None:
     task_id = home_cli.run("echo followed; exec sleep 600", options=("--shell",))
     terminal = top(terminals, home_cli)
@@ -488,7 +517,7 @@ def test_the_board_follows_the_size_of_the_terminal(home_cli: HomeCli, terminals
     home_cli.ok("cancel", task_id)
 
 
-def test_new_tasks_appear_and_a_shows_all_projects(home_cli: HomeCli, terminals: list[Terminal]) -> None:
+def test_new_tasks_appear_and_p_shows_all_projects(home_cli: HomeCli, terminals: list[Terminal]) -> None:
     elsewhere = home_cli.cwd.parent / "elsewhere"
     elsewhere.mkdir()
     terminal = top(terminals, home_cli)
@@ -497,7 +526,7 @@ def test_new_tasks_appear_and_a_shows_all_projects(home_cli: HomeCli, terminals:
     home_cli.ok("run", "--wait", "--", "echo", "here")
     terminal.wait_for("Recent 1")
     terminal.wait_for("^here$")
-    terminal.type("a")
+    terminal.type("p")
     terminal.wait_for("Recent 2")
     terminal.wait_for("elsewhere")
     terminal.type("\x1bOB")
@@ -568,7 +597,7 @@ def test_an_internal_error_is_printed_after_the_terminal_is_restored(home_cli: H
     if where == "here":
         wakeups.wake_all(home_cli.home.socket_dir)
     else:
-        terminal.type("a")
+        terminal.type("p")
     assert terminal.wait_for_exit() == 1 and terminal.is_restored
     assert b"Internal error: JSONDecodeError" in terminal.raw.rpartition(b"\x1b[?1049l")[2]
 

@@ -183,6 +183,18 @@ async def test_resume_completion_notification(session: Session) -> None:
     assert (await session.call("background_list"))["tasks"][0]["status"] == "completed"
 
 
+async def test_a_session_that_resumes_the_agent_of_another_is_promised_no_notice(session: Session, agents_home: Any) -> None:
+    task_id = await session.ask({"say": "first"})
+    await session.block(task_id)
+    other = Session(session.home, "another", str(agents_home.home_cli.cwd))
+    said = await other.call("background_resume", task_id=task_id, message="more")
+    assert "The session that started it is notified, this one is not" in said["display"]
+    await other.block(task_id)
+    said = await session.call("background_resume", task_id=task_id, message="more")
+    assert "A notice is sent when it finishes" in said["display"]
+    await session.block(task_id)
+
+
 async def test_block_after_resume(session: Session) -> None:
     task_id = await session.ask({"say": "first"})
     await session.block(task_id)
@@ -237,6 +249,20 @@ async def test_block_until_tasks_complete(session: Session) -> None:
     ids = [await session.ask({"say": "quick"}), await session.ask({"hang": 3, "say": "slow"})]
     done = await session.block(*ids)
     assert [task["status"] for task in done["tasks"]] == ["completed", "completed"] and "running" not in done
+
+
+async def test_block_returns_the_beginning_of_each_answer_and_only_then_uses_up_its_notice(session: Session) -> None:
+    short, long = await session.ask({"say": "quick"}), await session.ask({"flood": 20_000})
+    others = [await session.ask({"flood": 3000}) for _ in range(7)]
+    done = await session.block(short, long, *others)
+    results = {task["task_id"]: task for task in done["tasks"]}
+    assert results[short]["result"] == "quick\n" and "cursor" not in results[short] and "Answer of " + short in done["display"]
+    assert len(results[long]["result"]) == 2000
+    rest = await session.call("background_output", task_id=long, cursor=results[long]["cursor"])
+    assert (results[long]["result"] + rest["result"]).startswith("flood " * 1000)
+    # The answer of the last one did not fit, so its notice comes.
+    assert "result" not in results[others[-1]] and re.findall("<task-id>(.*)</task-id>", done["notices"]) == [others[-1]]
+    assert "notices" not in await session.call("background_list")
 
 
 async def test_all_tasks_already_completed(session: Session) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from conftest import CONFIG, HomeCli, wait_until
+from conftest import CAUTIOUS, NO_TERMINAL, HomeCli, wait_until
 from mcp_client import Raw
 
 from backburner.services.app import open_app
@@ -90,7 +90,7 @@ def home(home_cli: HomeCli) -> Iterator[HomeCli]:
     home_cli.environ["PATH"] = f"{home_cli.root.parent / 'bin'}:{os.environ['PATH']}"
     with ScriptedModel(answer_prompt) as model:
         rules = "".join(f'[[approval.rules]]\nname = "{program}"\ndecision = "allow"\ncommand = "{program} **"\n' for program in PROGRAMS)
-        home_cli.configure(f'{CONFIG}{rules}[models]\nlocal = "openai-chat:local"\nlocal_base_url = "{model.url}/v1"\n')
+        home_cli.configure(f'{NO_TERMINAL}{rules}{CAUTIOUS}[models]\nlocal = "openai-chat:local"\nlocal_base_url = "{model.url}/v1"\n')
         yield home_cli
         home_cli.stop_all()
 

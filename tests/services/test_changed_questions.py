@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from conftest import HomeCli, wait_until
+from conftest import CAUTIOUS, CONFIG, HomeCli, wait_until
 
 from backburner import BackburnerSync, QuestionChanged
 
@@ -85,7 +85,7 @@ def test_a_fingerprint_cannot_approve_several_tasks(home_cli: HomeCli) -> None:
 
 
 def test_a_terminal_shows_the_command_before_it_is_approved(home_cli: HomeCli) -> None:
-    home_cli.configure("")
+    home_cli.configure(CAUTIOUS)
     task_id = _propose_script(home_cli)
     screen, code = _run_in_terminal(home_cli, "n\n", "approve", task_id)
     assert code == 3 and "sh job.sh" in screen and FINGERPRINT.search(screen) and home_cli.status(task_id)["status"] == "proposed"
@@ -97,7 +97,7 @@ def test_a_terminal_shows_the_command_before_it_is_approved(home_cli: HomeCli) -
 
 
 def test_a_command_that_changes_during_the_prompt_is_not_approved(home_cli: HomeCli) -> None:
-    home_cli.configure("")
+    home_cli.configure(CAUTIOUS)
     task_id = _propose_script(home_cli)
     screen, code = _run_in_terminal(home_cli, "y\n", "approve", task_id, before=lambda: (home_cli.cwd / "job.sh").write_text("echo evil\n"))
     assert code == 3 and len(set(FINGERPRINT.findall(screen))) == 2, screen
@@ -105,7 +105,7 @@ def test_a_command_that_changes_during_the_prompt_is_not_approved(home_cli: Home
 
 
 def test_a_command_that_changes_during_the_prompt_of_run_is_not_started(home_cli: HomeCli) -> None:
-    home_cli.configure("")
+    home_cli.configure(CAUTIOUS)
     (home_cli.cwd / "job.sh").write_text("echo good\n")
     screen, code = _run_in_terminal(
         home_cli, "y\n", "run", "--", "sh", "job.sh", before=lambda: (home_cli.cwd / "job.sh").write_text("echo evil\n")
@@ -115,7 +115,7 @@ def test_a_command_that_changes_during_the_prompt_of_run_is_not_started(home_cli
 
 
 def test_a_suspended_task_that_changes_again_needs_another_approval(home_cli: HomeCli) -> None:
-    home_cli.configure("[approval]\nyes_without_terminal = true\n[commands]\nmax_concurrent = 1\n")
+    home_cli.configure(CONFIG + "[commands]\nmax_concurrent = 1\n")
     script = home_cli.cwd / "job.sh"
     script.write_text("echo good\n")
     blocker = home_cli.run("sleep", "600")

@@ -4,13 +4,12 @@ import json
 import sys
 
 import pytest
-from conftest import HomeCli, wait_until
+from conftest import CAUTIOUS, CONFIG, NO_TERMINAL, HomeCli, wait_until
 
 from backburner import ApprovalRequired, BackburnerSync, NotAPerson, TaskRunner, TaskStorage
 from backburner.testing.records import request
 
 ME = f"{sys.executable} -m backburner"
-CONFIG = "[approval]\nyes_without_terminal = true\n"
 
 
 def _suspend_changed_script(home_cli: HomeCli) -> str:
@@ -27,14 +26,15 @@ def _suspend_changed_script(home_cli: HomeCli) -> str:
 
 
 def test_check_prints_the_verdict_and_runs_nothing(home_cli: HomeCli) -> None:
-    checked = home_cli.cli("check", "--json", "--shell", "--", "ls; rm -rf src")
+    home_cli.configure(NO_TERMINAL)
+    checked = home_cli.cli("check", "--json", "--shell", "--", "ls; rm -rf ../src")
     verdict = json.loads(checked.stdout)
     assert checked.returncode == 3 and verdict["verdict"] == "ask"
-    assert verdict["part"] == "rm -rf src" and verdict["rule"] == "default" and "deletes" in verdict["effects"]
+    assert verdict["part"] == "rm -rf ../src" and verdict["rule"] == "default" and "writes_outside" in verdict["effects"]
     assert home_cli.cli("check", "--", "ls").returncode == 0
     assert home_cli.json("list") == []
     home_cli.configure(
-        CONFIG + '[[approval.rules]]\nname = "never"\ndecision = "deny"\ncommand = "rm **"\nmatch = ["rm -rf x"]\nnot_match = ["ls"]\n'
+        NO_TERMINAL + '[[approval.rules]]\nname = "never"\ndecision = "deny"\ncommand = "rm **"\nmatch = ["rm -rf x"]\nnot_match = ["ls"]\n'
     )
     denied = home_cli.cli("check", "--json", "--", "rm", "x")
     assert denied.returncode == 3 and (json.loads(denied.stdout)["verdict"], json.loads(denied.stdout)["rule"]) == ("deny", "never")
@@ -42,7 +42,7 @@ def test_check_prints_the_verdict_and_runs_nothing(home_cli: HomeCli) -> None:
 
 
 def test_a_configured_rule_applies_and_its_examples_are_checked(home_cli: HomeCli) -> None:
-    home_cli.configure('[[approval.rules]]\nname = "made dirs"\ndecision = "allow"\ncommand = "install -d *"\n')
+    home_cli.configure('[[approval.rules]]\nname = "made dirs"\ndecision = "allow"\ncommand = "install -d *"\n' + CAUTIOUS)
     home_cli.ok("run", "--wait", "--", "install", "-d", "made")
     assert home_cli.status("last")["rule"] == "made dirs" and (home_cli.cwd / "made").is_dir()
     assert home_cli.cli("run", "--", "install", "-d", "a", "b").returncode == 3
@@ -55,19 +55,20 @@ def test_a_configured_rule_applies_and_its_examples_are_checked(home_cli: HomeCl
         ('decision = "deny"', "needs a command or effects"),
     ):
         home_cli.configure(f"[[approval.rules]]\n{wrong}\n")
-        done = home_cli.cli("list")
+        done = home_cli.cli("check", "--", "ls")
         assert done.returncode == 2 and why in done.stderr and "rule 1" in done.stderr, done.stderr
 
 
-def test_only_a_trusted_project_runs_its_code_without_approval(home_cli: HomeCli) -> None:
-    (home_cli.cwd / "job.sh").write_text("echo ran\n")
-    assert home_cli.cli("run", "--", "sh", "job.sh").returncode == 3
+def test_only_a_trusted_project_is_changed_without_approval(home_cli: HomeCli) -> None:
+    home_cli.configure(NO_TERMINAL)
+    (home_cli.cwd / "job.sh").write_text("echo ran >> made; cat made\n")
+    assert home_cli.ok("run", "--wait", "--", "sh", "job.sh") == "ran\n" and not (home_cli.cwd / "made").exists()
     home_cli.ok("trust")
-    assert home_cli.ok("run", "--wait", "--", "sh", "job.sh") == "ran\n"
+    assert home_cli.ok("run", "--wait", "--", "sh", "job.sh") == "ran\n" and (home_cli.cwd / "made").exists()
     (grant,) = json.loads(home_cli.ok("trust", "--list", "--json"))
     assert grant["project"] == str(home_cli.cwd)
     home_cli.ok("trust", "--revoke", str(grant["grant_id"]))
-    assert home_cli.cli("run", "--", "sh", "job.sh").returncode == 3
+    assert home_cli.ok("run", "--wait", "--", "sh", "job.sh") == "ran\nran\n" and (home_cli.cwd / "made").read_text() == "ran\n"
     assert home_cli.cli("trust", "--revoke", "99").returncode == 2
 
 
@@ -89,11 +90,13 @@ def test_a_suspended_task_can_be_rejected_or_cancelled(home_cli: HomeCli, answer
 def test_an_allowed_command_is_judged_again_when_it_starts(home_cli: HomeCli) -> None:
     home_cli.configure(CONFIG + "[commands]\nmax_concurrent = 1\n")
     blocker = home_cli.run("sleep", "600")
-    task_id = home_cli.ok("run", "--shell", "--", "echo x > new.txt").strip()
-    (home_cli.cwd / "new.txt").write_text("precious")
+    (home_cli.cwd / "data.txt").write_text("x")
+    task_id = home_cli.ok("run", "--", "cat", "data.txt").strip()
+    (home_cli.cwd / "data.txt").unlink()
+    (home_cli.cwd / "data.txt").symlink_to(home_cli.root / "config.toml")
     home_cli.ok("cancel", blocker)
     wait_until(lambda: home_cli.status(task_id)["status"] == "waiting", "the task to be suspended")
-    assert (home_cli.cwd / "new.txt").read_text() == "precious"
+    assert "outside the project" in str(home_cli.status(task_id)["error"])
     home_cli.ok("cancel", task_id)
 
 
@@ -144,15 +147,15 @@ def test_the_audit_shows_who_approved_and_which_rule_applied(home_cli: HomeCli) 
     home_cli.ok("wait", "last")
     entries = json.loads(home_cli.ok("audit", "--json"))
     assert [(entry["approved_by"], entry["approved_via"], entry["rule"]) for entry in entries] == [
-        ("user", "cli", "default"),
-        ("auto", "gate", "harmless"),
+        ("user", "cli", "cautious"),
+        ("auto", "gate", "sandbox"),
     ]
     assert "copies files over others" in home_cli.ok("audit")
     metadata = json.loads((home_cli.folder(entries[0]["task_id"]) / "metadata.json").read_text())
-    assert metadata["rule"] == "default" and metadata["reasons"]
-    assert "(rule: default;" in home_cli.ok("logs", "--raw", entries[0]["task_id"])
+    assert metadata["rule"] == "cautious" and metadata["reasons"]
+    assert "(rule: cautious;" in home_cli.ok("logs", "--raw", entries[0]["task_id"])
     submitted = [event for event in json.loads(home_cli.ok("events", "--json")) if event["kind"] == "task_submitted"]
-    assert submitted[0]["data"]["rule"] == "harmless"
+    assert submitted[0]["data"]["rule"] == "sandbox"
 
 
 async def test_no_interface_stores_a_runnable_task_without_a_verdict(home_cli: HomeCli, monkeypatch: pytest.MonkeyPatch) -> None:

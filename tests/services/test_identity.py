@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import HomeCli, caller, wait_until
+from conftest import CAUTIOUS, HomeCli, caller, wait_until
 
 from backburner import NotAPerson
 from backburner.services.app import open_app
@@ -82,7 +82,7 @@ def test_an_ordinary_user_cannot_raise_the_lowered_limit(shell: str) -> None:
 @pytest.mark.parametrize("via", ["channel:chat:9", "channel:", "to:chat", "tool", "cli"])
 def test_no_value_of_via_makes_the_caller_a_person(home_cli: HomeCli, via: str) -> None:
     """Answers from a channel use a separate method, so `via` alone must not be trusted."""
-    home_cli.configure("")
+    home_cli.configure(CAUTIOUS)
     proposal = _propose_command(home_cli)
     with open_app(str(home_cli.root), {**home_cli.environ, "CLAUDECODE": "1"}) as app:
         for attempt in (
@@ -98,7 +98,7 @@ def test_no_value_of_via_makes_the_caller_a_person(home_cli: HomeCli, via: str) 
 @pytest.mark.parametrize(("env", "accepted"), [({}, True), ({"CLAUDECODE": "1"}, False), ({"BACKBURNER_TASK_ID": "task_x"}, False)])
 def test_the_library_may_approve_without_a_terminal_but_not_inside_a_task(home_cli: HomeCli, env: dict[str, str], accepted: bool) -> None:
     """Without a terminal, the command line is refused, but a program that embeds the library is not."""
-    home_cli.configure("")
+    home_cli.configure(CAUTIOUS)
     proposal = _propose_command(home_cli)
     refused = home_cli.cli("approve", proposal, start_new_session=True)
     assert refused.returncode == 3 and "approval needs a terminal" in refused.stderr

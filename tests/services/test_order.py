@@ -4,7 +4,7 @@ import json
 import time
 
 import pytest
-from conftest import CONFIG, HomeCli, wait_until
+from conftest import CAUTIOUS, CONFIG, NO_TERMINAL, HomeCli, wait_until
 
 
 def ended(home_cli: HomeCli, *task_ids: str) -> list[dict[str, object]]:
@@ -44,7 +44,7 @@ def test_a_task_fails_with_the_reason_if_a_dependency_does_not_complete(home_cli
     assert home_cli.status(late)["error"] == two["error"]
 
 
-SHOW = 'tail -n 1 "$BACKBURNER_AFTER_LOG"; grep exit_code "$BACKBURNER_AFTER_RESULT"; echo "$BACKBURNER_AFTER_RUN_ID"'
+SHOW = 'cat "$BACKBURNER_AFTER_LOG"; grep exit_code "$BACKBURNER_AFTER_RESULT"; echo "$BACKBURNER_AFTER_RUN_ID"'
 
 
 def test_a_dependent_task_gets_copies_of_the_results(home_cli: HomeCli) -> None:
@@ -188,6 +188,7 @@ def test_a_failing_command_is_restarted_and_ends_with_one_notice(home_cli: HomeC
     assert (status["status"], status["exit_code"], status["run_count"]) == ("failed", 4, 2)
     assert (home_cli.cwd / "ran").read_text() == "again\n" * 2
     assert (home_cli.root / "tasks" / f"{task_id}.2" / "result.json").exists()
+    assert "task folders: 2, all complete" in home_cli.cli("doctor").stdout
     texts = [notice["text"] for notice in home_cli.json("inbox", "--read") if notice["task_id"] == task_id]  # type: ignore[union-attr,index,call-overload]
     assert len(texts) == 1 and "exit 4, 2 times in a row" in texts[0]
 
@@ -202,9 +203,12 @@ def test_a_restarted_command_can_complete(home_cli: HomeCli) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--at", "25:00"), "'25:00' is not a valid time; use 18:30, 2026-02-09 18:30 or 2026-02-09T18:30:00Z."),
+        (
+            ("--at", "25:00"),
+            "'25:00' is not a valid time; use 18:30, 9am, tomorrow 9am, 2026-02-09, 2026-02-09 18:30 or 2026-02-09T18:30:00Z.",
+        ),
         (("--at", "2020-01-01 10:00"), "'2020-01-01 10:00' is in the past."),
-        (("--in", "soon"), "'soon' is not a valid duration; use 30s, 5m, 2h or 1d."),
+        (("--in", "soon"), "'soon' is not a valid duration; use 30s, 5m, 1h30m, 2 hours or 1d."),
         (("--nice", "20"), "nice must be a whole number from 0 to 19, not 20."),
         (("--memory", "lots"), "'lots' is not a valid size; use at least 1M, such as 512M or 2G."),
         (("--restart", "always"), "--restart takes on-failure or on-failure:N with N up to 1000, not 'always'."),
@@ -223,7 +227,7 @@ def test_an_invalid_option_is_rejected_in_one_sentence(home_cli: HomeCli, option
 
 
 def test_a_task_after_an_expired_proposal_fails_and_its_files_show_it(home_cli: HomeCli) -> None:
-    home_cli.configure(CONFIG + "proposal_expiry_hours = 0.0001\n")
+    home_cli.configure(NO_TERMINAL + "proposal_expiry_hours = 0.0001\n" + CAUTIOUS)
     asked = home_cli.cli("run", "--", "rm", "-rf", "x").stdout.strip()
     waits = home_cli.run("true", options=("--after", asked))
     wait_until(lambda: home_cli.status(waits)["status"] == "failed", "the proposal to expire")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from conftest import caller
+from conftest import CAUTIOUS, caller
 
 from backburner.coordination.config_file import ConfigFile, load_config
 from backburner.core.errors import AmbiguousId, BadInput, IllegalTransition, NotAPerson, NotRunning, TaskNotFound
@@ -22,7 +22,9 @@ HOUR = 3_600_000
 
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
-    return Home(str(tmp_path / "home")).make()
+    home = Home(str(tmp_path / "home")).make()
+    Path(home.config).write_text(CAUTIOUS)
+    return home
 
 
 @pytest.fixture
@@ -239,6 +241,18 @@ def test_a_machine_that_was_off_for_a_year_is_cleaned_up_after_a_week(app: App, 
     assert clean_up_like_engine(app) == [gone]
 
 
+def test_a_clean_up_that_is_interrupted_keeps_what_it_has_done(app: App, clock: FakeClock) -> None:
+    for _ in range(250):
+        create_ended_task(app)
+    clock.advance(30 * 24 * HOUR)
+    batches = app.retention.clean_up_batches()
+    assert len(next(batches)) == 100
+    batches.close()  # type: ignore[attr-defined]
+    assert len(app.queries.list(caller(app), everywhere=True)) == 150
+    assert len(app.retention.clean_up()) == 150
+    assert {event.kind for event in app.queries.events(0)} == {"task_cleared"}
+
+
 def test_a_running_engine_deletes_tasks_within_two_days_after_retention(app: App, clock: FakeClock) -> None:
     gone, hours = create_ended_task(app), 0
     while not clean_up_like_engine(app):
@@ -269,3 +283,32 @@ def test_open_app_reads_settings_from_file_environment_and_flags(tmp_path: Path)
     (tmp_path / "config.toml").write_text("[commands]\nmax_concurrent = 2\n")
     with open_app(str(tmp_path), {"BACKBURNER_COMMANDS_RETENTION_DAYS": "1"}, {"commands.output_cap_mb": "3"}) as app:
         assert [app.config.whole(f"commands.{key}") for key in ("max_concurrent", "retention_days", "output_cap_mb")] == [2, 1, 3]
+
+
+def test_in_a_home_above_its_limit_the_oldest_output_goes_first(app: App, home: Home, clock: FakeClock) -> None:
+    tasks = [create_ended_task(app) for _ in range(4)]
+    live = app.submissions.submit(make_submission("true"), caller(app)).task.task_id
+    for task_id in (*tasks, live):
+        folder = Path(home.root, "tasks", task_id)
+        (folder / "work").mkdir(parents=True, exist_ok=True)
+        (folder / "output.log").write_bytes(b"x" * (1 << 20))
+        (folder / "work" / "file").write_bytes(b"x" * (1 << 20))
+        (folder / "conversation.json").write_text("[]")
+    Path(home.config).write_text(f"[commands]\nhome_limit_gb = {8 / 1024}\n")
+    app.config_file.reload_if_changed()
+    for _ in range(2):
+        for _ in app.retention.limit_size_batches():
+            pass
+    logs = {task_id: Path(home.root, "tasks", task_id, "output.log").read_bytes()[:50] for task_id in (*tasks, live)}
+    assert [log.startswith(b"[backburner: the output was removed") for log in logs.values()] == [True, True, False, False, False]
+    removed = Path(home.root, "tasks", tasks[0])
+    assert (removed / "conversation.json").exists() and not (removed / "work").exists()
+    assert [event.kind for event in app.queries.events(0)].count("output_removed") == 1
+    (notice,) = [notice for notice in app.inbox.notices() if notice.kind == "removed"]
+    assert "removed the output of 2 runs that ended first" in notice.text and tasks[1] in notice.text
+
+
+def test_without_a_limit_no_output_is_removed(app: App, home: Home) -> None:
+    Path(home.config).write_text("[commands]\nhome_limit_gb = 0\n")
+    app.config_file.reload_if_changed()
+    assert list(app.retention.limit_size_batches()) == []

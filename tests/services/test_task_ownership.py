@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import HomeCli, caller, wait_until
+from conftest import CONFIG, HomeCli, caller, wait_until
 from mcp_client import Raw
 
 from backburner import BackburnerSync, NotYourTask
@@ -99,7 +99,7 @@ def test_the_library_can_send_for_a_person_but_not_inside_a_task(home_cli: HomeC
 def test_only_the_session_or_a_person_can_resume_an_approved_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(EngineSupervisor, "start_engine", lambda self: None)
     (tmp_path / "config.toml").write_text(
-        '[approval]\nyes_without_terminal = true\n[agents.wild]\ntype = "acp"\ncommand = "sh"\n[agents.tame]\ntype = "acp"\ncommand = "sh"\nasks = "yes"\n'
+        CONFIG + '[agents.wild]\ntype = "acp"\ncommand = "sh"\n[agents.tame]\ntype = "acp"\ncommand = "sh"\nasks = "yes"\n'
     )
     with open_app(str(tmp_path), {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}) as app:
         asked = request(command=(), cwd=str(tmp_path), environment=app.environ, agent="wild", prompt="Tidy up.", session="claude:1")

@@ -38,6 +38,18 @@ def test_a_failed_event_run_is_retried_after_a_delay(simulation: SchedulerSimula
     assert simulation.entry(task).status == "paused" and len([text for text in simulation.notices() if "second" in text]) == 1
 
 
+def test_a_pause_after_two_failures_is_a_warning_with_the_failing_lines(simulation: SchedulerSimulation) -> None:
+    simulation.add("ci")
+    simulation.tick(HOUR)
+    simulation.settle("failed")
+    simulation.pass_time(30_000)
+    simulation.settle("failed", error="Connection error.", output="one\nConnection error.")
+    (notice,) = simulation.ledger.notices.notices()
+    assert (notice.kind, notice.priority) == ("paused", 1)  # sent also during quiet hours
+    assert notice.text.startswith("ci is paused because it failed twice in a row: Connection error. To see its runs: ")
+    assert notice.text.endswith("\none\nConnection error.")
+
+
 def test_a_failed_one_shot_run_is_retried_after_a_delay(simulation: SchedulerSimulation) -> None:
     task = simulation.add("once", Schedule(at=simulation.clock.now + HOUR))
     simulation.tick(HOUR)

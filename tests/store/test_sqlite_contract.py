@@ -11,6 +11,7 @@ from contract.cases import Open  # noqa: E402
 from contract.database import DatabaseContract  # noqa: E402
 from contract.deliveries import DeliveryContract  # noqa: E402
 from contract.dependencies import DependencyContract  # noqa: E402
+from contract.devices import DeviceContract  # noqa: E402
 from contract.environments import EnvironmentContract  # noqa: E402
 from contract.events import EventContract  # noqa: E402
 from contract.external_tasks import ExternalTaskContract  # noqa: E402
@@ -19,10 +20,12 @@ from contract.guards import GuardContract  # noqa: E402
 from contract.memory import MemoryContract  # noqa: E402
 from contract.notices import NoticeContract  # noqa: E402
 from contract.queries import QueryContract  # noqa: E402
+from contract.records import RecordContract  # noqa: E402
 from contract.recurring import RecurringContract  # noqa: E402
 from contract.refusals import RefusalContract  # noqa: E402
 from contract.run_queue import RunQueueContract  # noqa: E402
 from contract.sessions import SessionContract  # noqa: E402
+from contract.task_pages import TaskPageContract  # noqa: E402
 from contract.tasks import TaskContract  # noqa: E402
 from contract.triggers import TriggerContract  # noqa: E402
 
@@ -96,3 +99,12 @@ class TestMemory(MemoryContract): ...
 
 
 class TestRefusals(RefusalContract): ...
+
+
+class TestRecords(RecordContract): ...
+
+
+class TestDevices(DeviceContract): ...
+
+
+class TestTaskPages(TaskPageContract): ...

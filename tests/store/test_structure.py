@@ -25,6 +25,10 @@ PORTS = {
     "memory": store_ports.MemoryStore,
     "refusals": store_ports.RefusalStore,
     "external_tasks": store_ports.ExternalTaskStore,
+    "records": store_ports.RecordStore,
+    "pages": store_ports.TaskPages,
+    "devices": store_ports.DeviceStore,
+    "proofs": store_ports.ProofStore,
 }
 MAX_METHODS = 15
 
@@ -40,7 +44,7 @@ def ledger(tmp_path: Path) -> Ledger:
 
 def test_every_part_of_a_ledger_is_a_repository_with_a_protocol(ledger: Ledger) -> None:
     parts = {name for name in (*vars(ledger), *vars(Ledger)) if not name.startswith("_")}
-    assert parts == {*PORTS, "database", "checkpoint", "check", "close"}
+    assert parts == {*PORTS, "database", "checkpoint", "copy_to", "unexpected_objects", "check", "close"}
 
 
 @pytest.mark.parametrize("name", PORTS)

@@ -1,5 +1,7 @@
 """Paths of a home, locks, and folders that are refused."""
 
+import errno
+import fcntl
 import os
 import shutil
 import socket
@@ -9,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from backburner.core.errors import BadInput, HomeUnusable
-from backburner.system.home import Home, is_locked, locate, lock, project_of, real_path, write_atomically
+from backburner.system.home import Home, is_locked, lock, write_atomically
+from backburner.system.paths import locate, project_of, real_path
 from backburner.system.wakeups import WakeupListener, wake
 
 
@@ -209,3 +212,24 @@ def test_a_real_path_is_what_the_library_says(tmp_path: Path, monkeypatch: pytes
 def test_the_real_path_of_a_file_whose_name_says_that_it_was_deleted(tmp_path: Path) -> None:
     (tmp_path / "x (deleted)").touch()
     assert real_path(str(tmp_path / "x (deleted)")) == str(tmp_path / "x (deleted)")
+
+
+def test_a_link_that_cannot_be_read_is_not_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As /proc/1/root for an ordinary user."""
+
+    def refuse(*_: object, **__: object) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "open", refuse)
+    monkeypatch.setattr(os.path, "realpath", refuse)
+    assert real_path("/proc/1/root/../x") == "/proc/1/x"
+
+
+def test_a_lock_that_the_file_system_refuses_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(OSError, match="cannot be locked: No locks available") as caught:
+        lock(str(tmp_path / "engine.lock"))
+    assert caught.value.filename == str(tmp_path / "engine.lock")

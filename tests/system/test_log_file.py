@@ -8,7 +8,7 @@ from log_writing import HEADER, LimitedLog, numbered
 
 from backburner.execution import output_limit
 from backburner.execution.output_limit import OutputLimit
-from backburner.system.log_file import Log, cut_marker, header
+from backburner.system.log_file import CAPPED, Log, cut_marker, header, small_output
 
 BLOCK = 4096
 
@@ -153,6 +153,11 @@ def test_of_a_log_over_the_limit_both_ends_and_a_marker_are_returned(tmp_path: P
     assert bounded(write(tmp_path, b"a" * 500 + b"b" * 77 + b"c" * 500, head=b""), 1000) == b"a" * 500 + cut_marker(77) + b"c" * 500
 
 
+def test_a_limited_log_does_not_contain_the_header(tmp_path: Path) -> None:
+    assert bounded(write(tmp_path, b"hello\n"), 1000) == b"hello\n"
+    assert bounded(write(tmp_path, b"a" * 60 + b"b" * 60), 100) == b"a" * 50 + cut_marker(20) + b"b" * 50
+
+
 @pytest.mark.parametrize("limit", [6 * BLOCK, 8 * BLOCK, 10 * BLOCK, 1 << 30])
 def test_a_hole_in_a_limited_log_has_one_marker(tmp_path: Path, limit: int) -> None:
     write_with_hole(tmp_path, b"a" * 4 * BLOCK, 100 * BLOCK, b"b" * 4 * BLOCK)
@@ -289,3 +294,17 @@ def test_a_capped_file_of_another_log_shifts_no_cursor(tmp_path: Path, note: str
     with Log(str(tmp_path)) as log:
         places = [len(HEADER), 5000, log.size]
         assert [log.cursor(offset) for offset in places] == [log.position(offset) for offset in places] == places
+
+
+@pytest.mark.parametrize("body", [b"", b"one\n", b"# Started: not ours\n", b"no newline"])
+def test_small_output_is_what_a_log_contains_without_the_header(tmp_path: Path, body: bytes) -> None:
+    write(tmp_path, body)
+    assert small_output(str(tmp_path), 4096) == body == read(tmp_path)
+
+
+def test_output_that_is_too_large_or_was_cut_is_not_small(tmp_path: Path) -> None:
+    write(tmp_path, b"x" * 100, b"")
+    assert small_output(str(tmp_path), 100) == b"x" * 100
+    assert small_output(str(tmp_path), 99) is None
+    (tmp_path / CAPPED).touch()
+    assert small_output(str(tmp_path), 100) is None

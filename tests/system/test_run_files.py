@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from backburner.core.models import Entry, ProcessId, Run
+from backburner.core.models import ProcessId, Run, RunFolder
 from backburner.core.states import Result, RunState
 from backburner.system import run_files
 from backburner.system.home import Home
@@ -196,12 +196,12 @@ def home(tmp_path: Path) -> Home:
     home = Home(str(tmp_path)).make()
     first = tmp_path / "tasks" / "task_first"
     run_files.write(str(first), TASK, ENDED)
-    (first / "output.log").write_bytes(OUTPUT)
+    (first / "output.log").write_bytes(HEADER + OUTPUT)
     run_files.make(home.folder(RUN.folder))
     return home
 
 
-OUTPUT = header({"Background task": "task_first", "Started": "now"}) + b"the number is 42\n"
+HEADER, OUTPUT = header({"Background task": "task_first", "Started": "now"}), b"the number is 42\n"
 LIMIT = 1 << 16
 AFTER = records.changed_run(RUN, origin="task_first")
 
@@ -221,8 +221,10 @@ def test_inputs_are_read_only_copies_outside_work(home: Home) -> None:
         "BACKBURNER_AFTER_LOG": inputs / "task_first" / "output.log",
         "BACKBURNER_AFTER_RESULT": inputs / "task_first" / "result.json",
     }
+    assert copies["BACKBURNER_AFTER_LOG"].read_bytes() == OUTPUT  # without the header of the log
+    assert copies["BACKBURNER_AFTER_RESULT"].read_bytes() == (first / "result.json").read_bytes()
     for path in copies.values():
-        assert path.read_bytes() == (first / path.name).read_bytes() and path.stat().st_ino != (first / path.name).stat().st_ino
+        assert path.stat().st_ino != (first / path.name).stat().st_ino
         assert path.stat().st_mode & 0o777 == 0o444
     assert mode(inputs) == mode(inputs / "task_first") == "0o700" and os.listdir(inputs.parent / "work") == []
 
@@ -250,10 +252,10 @@ def test_a_run_without_dependencies_has_no_inputs(home: Home) -> None:
 
 def test_long_output_is_copied_with_its_beginning_and_end(home: Home) -> None:
     log = Path(home.root) / "tasks" / "task_first" / "output.log"
-    log.write_bytes(OUTPUT + b"".join(b"line %010d\n" % number for number in range(100_000)))
+    log.write_bytes(HEADER + OUTPUT + b"".join(b"line %010d\n" % number for number in range(100_000)))
     copy = copied_inputs(home)["BACKBURNER_AFTER_LOG"].read_bytes()
     assert copy.startswith(OUTPUT) and copy.endswith(b"line 0000099999\n") and LIMIT < len(copy) < LIMIT + 100
-    assert f"\n[backburner: {log.stat().st_size - LIMIT:,} bytes of output left out here]\n".encode() in copy
+    assert f"\n[backburner: {log.stat().st_size - len(HEADER) - LIMIT:,} bytes of output left out here]\n".encode() in copy
 
 
 def test_copies_are_kept_when_the_results_are_cleared_before_the_start(home: Home) -> None:
@@ -351,17 +353,31 @@ def test_deeply_nested_folders_are_removed(tmp_path: Path) -> None:
 
 
 def test_problems_in_a_folder_of_runs_are_reported(tmp_path: Path) -> None:
-    known = {name: Entry(TASK, ENDED) for name in ("task_good", "task_damaged", "task_gone")}
+    known = {name: RunFolder(f"tasks/{name}", name, True) for name in ("task_good", "task_damaged", "task_gone")}
     run_files.write_metadata(str(tmp_path / "task_good"), TASK, ENDED)
     (tmp_path / "task_damaged").mkdir()
     (tmp_path / "task_unknown").mkdir()
     (tmp_path / "notes.txt").touch()
-    assert run_files.problems(str(tmp_path), known) == [
+    assert run_files.problems(str(tmp_path), os.listdir(tmp_path), known) == [
+        (f"{tmp_path}/notes.txt", run_files.FolderProblem.UNKNOWN),
         (f"{tmp_path}/task_damaged/metadata.json", run_files.FolderProblem.DAMAGED),
         (f"{tmp_path}/task_unknown", run_files.FolderProblem.UNKNOWN),
         (f"{tmp_path}/task_gone", run_files.FolderProblem.MISSING),
     ]
 
 
-def test_a_missing_folder_of_runs_has_no_problems(tmp_path: Path) -> None:
-    assert run_files.problems(str(tmp_path / "missing"), {}) == []
+@pytest.mark.parametrize(
+    ("content", "code", "output"),
+    [(b"     \ntrap", None, ""), (b"s    \ntrap", None, ""), (b"3    \ntrap", 3, ""), (b"137 e\ntrap", 137, "e"), (b"", None, "")],
+)
+def test_the_exit_file_says_how_the_command_ended_and_whether_its_output_is_in_the_log(
+    tmp_path: Path, content: bytes, code: int | None, output: str
+) -> None:
+    (tmp_path / run_files.EXIT).write_bytes(content)
+    os.utime(tmp_path / run_files.EXIT, ns=(0, 5_000_000_000))
+    found = run_files.exit_file(str(tmp_path))
+    assert (found.code, found.output, found.changed_at) == (code, output, 5000)
+
+
+def test_a_run_without_an_exit_file_has_not_begun(tmp_path: Path) -> None:
+    assert run_files.exit_file(str(tmp_path)) == ("", "", 0)

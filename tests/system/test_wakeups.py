@@ -137,3 +137,9 @@ def test_two_listeners_of_one_process_have_separate_sockets(folder: str) -> None
     finally:
         first.close()
         second.close()
+
+
+def test_a_socket_that_cannot_be_created_is_named(tmp_path: Path) -> None:
+    with pytest.raises(OSError) as caught:
+        WakeupListener(str(tmp_path / "missing"), "engine.sock")
+    assert caught.value.filename == str(tmp_path / "missing" / "engine.sock")

@@ -21,6 +21,8 @@ from backburner.system.log_file import Piece
 from backburner.system.processes import umask
 
 _PIECE_CHARACTERS = 8000
+_BLOCK_PIECE_CHARACTERS = 2000  # of each answer
+_MAX_BLOCK_CHARACTERS = 16_000  # of all answers together
 _MAX_LISTED_TASKS = 50
 _MAX_BLOCK_MS = 600_000
 _CANCEL_TIMEOUT_SECONDS = 20.0
@@ -53,6 +55,8 @@ class AgentTaskSummary(TypedDict):
     description: str
     resume_count: int
     duration_seconds: float | None
+    result: NotRequired[str]
+    cursor: NotRequired[str]
 
 
 class AgentTaskList(TypedDict):
@@ -70,27 +74,26 @@ async def background_task(
     batch_id: str | None = None,
     key: str | None = None,
     worktree: bool = False,
+    working_directory: str | None = None,
 ) -> StartedAgent:
-    """Start a background agent and return its task_id immediately. You are notified when it finishes.
+    """Start a background agent for independent work; returns its task_id at once. You are notified when it ends.
 
-    Use it for independent work: research, reviews, a change in another part of the code. The agent cannot see this conversation, so
-    put everything it needs into the prompt. It works in this project, with files and commands, and waits where the user must approve
-    something. Read its answer with background_output, wait with background_block, follow up with background_resume.
+    It works in this project with files and commands, and cannot see this conversation: the prompt must be complete.
 
     Args:
-        description: What it is for, in a few words; shown to the user.
-        prompt: The complete instructions for the agent.
-        agent: Name of the agent (default: "default"). If installed: opencode, claude, codex, gemini, goose, qwen.
-        batch_id: A label for a group of tasks, to wait for or cancel together.
-        key: Idempotency key. A second call with the same key returns the first task instead of starting another.
-        worktree: Work in a separate git worktree: files here stay unchanged, and the changes are returned as a branch and a diff.
+        description: Shown to the user.
+        agent: Or, if installed: opencode, claude, codex, gemini, goose, qwen.
+        batch_id: Label for a group of tasks.
+        key: Idempotency key: a second call returns the first task.
+        worktree: Work in a git worktree; changes come back as a branch and a diff.
+        working_directory: Default: the project.
     """
     context = ctx.deps
 
     def start(app: App) -> tuple[Entry, bool]:
         submission = Submission(
             spec=TaskSpec(
-                cwd=resolve_working_directory(context, None),
+                cwd=resolve_working_directory(context, working_directory),
                 command=CommandSpec(umask=umask()),
                 agent=AgentSpec(agent, prompt, options_from({"worktree": True} if worktree else {})),
                 description=shortened(description, longest=500),
@@ -106,11 +109,12 @@ async def background_task(
 
     entry, already_started = await context.call(start)
     task_id = entry.task.task_id
-    prefix = "Already started with this key, not started again: " if already_started else ""
     display = (
-        f"{prefix}Background task started: {task_id} ({agent}): {entry.task.spec.description}\n"
+        f"Background task started: {task_id} ({agent}): {entry.task.spec.description}\n"
         "You will be notified when it finishes; background_output reads its answer."
     )
+    if already_started:
+        display = f"Already started with this key: {_line(context, entry)}"
     if entry.status == "proposed":
         display = (
             f"waiting for approval: {task_id}\nNothing has started. Tell the user: {'; '.join(entry.task.decision.reasons)}. In a terminal of your own"
@@ -123,11 +127,10 @@ async def background_task(
 
 
 async def background_output(ctx: Context, task_id: str, cursor: str | None = None) -> AgentOutput:
-    """Return the answer of a background agent, or its progress. Never waits. A long answer is returned in pieces with a cursor.
+    """Answer or progress of an agent. Never waits.
 
     Args:
-        task_id: The task's id, a unique part of it, its label, or "last".
-        cursor: The `cursor` of the previous piece, to continue after it.
+        cursor: From the previous piece.
     """
     context = ctx.deps
 
@@ -155,20 +158,18 @@ async def background_output(ctx: Context, task_id: str, cursor: str | None = Non
     if entry.run and entry.run.error:
         output["error"] = entry.run.error
     output |= {"result": text, "cursor": piece.cursor, "more": piece.more}  # type: ignore[typeddict-item]
-    note = f'\n[more: background_output("{entry.task.task_id}", cursor="{piece.cursor}")]' if piece.more else ""
-    output["display"] = f"{_line(context, entry)}\n\n{text}{note}".rstrip()
+    output["display"] = f"{_line(context, entry)}\n\n{text}{_rest_of(entry.task.task_id, piece)}".rstrip()
     return output
 
 
 async def background_block(
     ctx: Context, task_ids: list[str] | None = None, batch_id: str | None = None, timeout: int = 60_000
 ) -> AgentTaskList:
-    """Wait until background agents have finished, and return the status of each. On timeout it returns early; call it again.
+    """Wait for agents and return their answers (2000 characters of each). May return early: call again.
 
     Args:
-        task_ids: Task ids (or unique parts of them, or labels).
-        batch_id: Wait for all tasks of a batch instead.
-        timeout: Maximum wait in milliseconds (up to 600000). A call may return earlier.
+        batch_id: Instead of task_ids.
+        timeout: Milliseconds, up to 600000.
     """
     context = ctx.deps
     resolved_ids = await context.call(lambda app: _resolve_task_ids(app, context.caller, task_ids, batch_id))
@@ -178,41 +179,48 @@ async def background_block(
         return not entry.is_live or entry.status == "waiting"
 
     entries = await wait_until(context, resolved_ids, min(timeout_seconds, context.max_wait_seconds), is_done)
-    context.mark_reported(*entries[:_MAX_LISTED_TASKS])
     running = [entry.task.task_id for entry in entries if not is_done(entry)]
     result = _task_list(context, entries)
+    still_running = ""
     if running:
         result["running"] = running[:_MAX_LISTED_TASKS]
-        result["display"] += (
+        still_running = (
             f"\nStill running: {', '.join(running[:_MAX_LISTED_TASKS])}. Call again, or do something else; you will be notified."
         )
+    ended = [entry for entry in entries[:_MAX_LISTED_TASKS] if entry.has_ended]
+    pieces = await context.call(lambda app: _first_pieces(app, ended)) if ended else {}
+    # The notice of a task whose answer did not fit is still delivered.
+    context.mark_reported(*(entry for entry in ended if entry.task.task_id in pieces))
+    context.brief = result["display"] + still_running
+    answers = []
+    for summary in result["tasks"]:
+        if (piece := pieces.get(summary["task_id"])) and piece.data:
+            summary["result"] = readable(piece.data.decode("utf-8", "replace"))
+            if piece.more:
+                summary["cursor"] = piece.cursor
+            answers.append(f"\n\nAnswer of {summary['task_id']}:\n{summary['result'].rstrip()}{_rest_of(summary['task_id'], piece)}")
+    result["display"] += "".join(answers) + ("\n" if answers and still_running else "") + still_running
     return result
 
 
 async def background_resume(ctx: Context, task_id: str, message: str) -> StartedAgent:
-    """Send a follow-up message to a finished agent. It keeps its full history. Returns immediately; a notice is sent when it finishes.
-
-    Args:
-        task_id: The task's id, a unique part of it, its label, or "last".
-        message: The message to send.
-    """
+    """Send a message to a finished agent, which keeps its history. Returns at once."""
     context = ctx.deps
 
     def resume(app: App) -> Entry:
         return app.conversations.resume(agent_task(app, context.caller, task_id).task.task_id, message, context.caller)
 
     entry = await context.call(resume)
-    display = f"Resumed {entry.task.task_id} (resume {entry.task.run_count - 1}). A notice is sent when it finishes; background_block waits for it."
+    display = f"Resumed {entry.task.task_id} (resume {entry.task.run_count - 1}). "
+    if entry.task.session == context.session:
+        display += "A notice is sent when it finishes; background_block waits for it."
+    else:
+        display += "The session that started it is notified, this one is not: background_block waits for its answer."
     return StartedAgent(task_id=entry.task.task_id, status="resumed", display=display)
 
 
 async def background_cancel(ctx: Context, task_id: str | None = None, batch_id: str | None = None) -> AgentTaskList:
-    """Stop a background agent, or all agents of a batch. Returns when they have stopped.
-
-    Args:
-        task_id: The task's id, a unique part of it, its label, or "last".
-        batch_id: Stop all tasks of a batch instead.
-    """
+    """Stop an agent, or all of a batch."""
     context = ctx.deps
 
     def cancel(app: App) -> list[str]:
@@ -232,11 +240,10 @@ async def background_cancel(ctx: Context, task_id: str | None = None, batch_id: 
 
 
 async def background_list(ctx: Context, status: str | None = None, batch_id: str | None = None) -> AgentTaskList:
-    """List the background agents of this project, newest first, at most 50.
+    """The newest 50 agents of this project.
 
     Args:
-        status: Only tasks with this status: running, completed, error, cancelled, resumed.
-        batch_id: Only the tasks of a batch.
+        status: running, completed, error, cancelled or resumed.
     """
     context = ctx.deps
     if status is not None and status not in ("running", "completed", "error", "cancelled", "resumed", "waiting"):
@@ -247,12 +254,7 @@ async def background_list(ctx: Context, status: str | None = None, batch_id: str
 
 
 async def background_clear(ctx: Context, task_ids: list[str] | None = None, batch_id: str | None = None) -> Cleared:
-    """Delete ended background agents with their conversations: the given ones, a batch, or all of this project.
-
-    Args:
-        task_ids: Ids (or unique parts of them, or labels) of ended tasks.
-        batch_id: Delete the ended tasks of this batch.
-    """
+    """Delete ended agents and their conversations: these, a batch, or all of this project."""
     context = ctx.deps
 
     def clear(app: App) -> Sequence[str]:
@@ -301,6 +303,21 @@ def _resolve_task_ids(app: App, caller: Caller, task_ids: list[str] | None, batc
     given_ids = [agent_task(app, caller, reference).task.task_id for reference in task_ids or ()]
     batch_entries = app.queries.list(caller, batch=batch_id, limit=500) if batch_id is not None else ()
     return list(dict.fromkeys([*given_ids, *(entry.task.task_id for entry in batch_entries if _is_agent_task(entry))]))
+
+
+def _first_pieces(app: App, entries: Sequence[Entry]) -> dict[str, Piece]:
+    """The beginning of the answer of each ended task, by task id, as far as they fit into one result."""
+    pieces: dict[str, Piece] = {}
+    for entry in entries:
+        if sum(len(piece.data) for piece in pieces.values()) + _BLOCK_PIECE_CHARACTERS > _MAX_BLOCK_CHARACTERS:
+            break
+        pieces[entry.task.task_id] = app.runs.read(entry, f"{entry.task.run_count}:0", most=_BLOCK_PIECE_CHARACTERS)
+    return pieces
+
+
+def _rest_of(task_id: str, piece: Piece) -> str:
+    """How to read what comes after a piece of an answer; empty at its end."""
+    return f'\n[more: background_output("{task_id}", cursor="{piece.cursor}")]' if piece.more else ""
 
 
 def _is_agent_task(entry: Entry) -> bool:

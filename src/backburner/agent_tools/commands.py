@@ -53,26 +53,25 @@ async def start_background_task(
     stdin: bool = False,
     ready_when: str | None = None,
 ) -> Started:
-    """Start a command in the background and return its task_id immediately.
+    """Start a command in the background; returns its task_id at once.
 
-    Use it for anything that takes longer than a few seconds: tests, builds, installs, servers, long searches. The command keeps running
-    when this conversation ends, and all its output is kept. Continue with other work; you are notified when it ends. If you need the
-    result now, call wait_for_background_tasks.
-    If status is "proposed", nothing has started: the user must approve the command first. Show the user `display` word for word and
-    continue; do not try the same thing in another way.
+    For what takes longer than a few seconds: tests, builds, servers. It continues after this conversation. Go on; you are notified when it
+    ends.
+    Status "proposed": nothing runs until the user approves. Show the user `display` word for word; do not try another way.
+    Unapproved commands run in a sandbox: no network, home or secrets; in an untrusted project, a copy. If one fails because of that, the
+    result says how the user can allow it; do not retry.
 
     Args:
-        command: The command line, such as "pytest -q". Without shell=true it is split into words and run without a shell.
-        description: What it is for, in a few words; shown to the user.
-        working_directory: Directory to run it in (default: the project).
-        shell: Run it with /bin/sh. Needed for pipes, redirects, && and $variables.
-        batch: A label for a group of tasks, to wait for or list together.
-        key: Idempotency key. A second call with the same key returns the first task instead of starting another.
-        name: A short label that can be used instead of the id.
-        after: Ids of tasks that must complete first.
-        timeout_seconds: Stop it after this many seconds (default: never).
-        stdin: Keep its input open for send_to_background_task.
-        ready_when: For servers: a port, or a regular expression that matches the output line printed when it is ready.
+        command: Such as "pytest -q"; run without a shell.
+        description: Shown to the user.
+        working_directory: Default: the project.
+        shell: Use /bin/sh, for pipes, redirects, && and $variables.
+        batch: Label for a group of tasks.
+        key: Idempotency key: a second call returns the first task.
+        name: Label, usable as task_id.
+        after: Ids that must complete first.
+        stdin: Keep input open for send_to_background_task.
+        ready_when: For servers: port, or regex of the output line that says it is ready.
     """
     context = ctx.deps
     argv = (command,) if shell else words_of(command)
@@ -100,14 +99,10 @@ async def start_background_task(
 
 
 async def check_task_status(ctx: Context, task_id: str, include_output: bool = True) -> Status:
-    """Return the status of a background task: state, exit code, duration, progress, and last lines of output. Never waits.
-
-    Do not call this in a loop: wait_for_background_tasks waits, and you are notified when the task ends. For the full output call
-    read_background_output.
+    """State, exit code, progress and last 20 lines of output. Never waits. Do not poll: you are notified.
 
     Args:
-        task_id: The task's id, a unique part of it, its label, or "last".
-        include_output: Include the last 20 lines of output.
+        task_id: Id, unique part of it, label, or "last".
     """
     context = ctx.deps
 
@@ -121,11 +116,7 @@ async def check_task_status(ctx: Context, task_id: str, include_output: bool = T
 
 
 async def cancel_background_task(ctx: Context, task_id: str) -> Done:
-    """Stop a background task and every process it started. Returns when all of them have ended.
-
-    Args:
-        task_id: The task's id, a unique part of it, its label, or "last".
-    """
+    """Stop a task and all its processes."""
     context = ctx.deps
     entry = await context.call(lambda app: app.tasks.cancel(command_task(app, context.caller, task_id).task.task_id, context.caller))
     grace = await context.call(lambda app: app.config.number("commands.cancel_grace_seconds"))
@@ -142,11 +133,10 @@ async def cancel_background_task(ctx: Context, task_id: str) -> Done:
 
 
 async def list_background_tasks(ctx: Context, status_filter: str | None = None, batch: str | None = None) -> Listed:
-    """List the background tasks of this project, newest first, at most 50.
+    """The newest 50 tasks of this project.
 
     Args:
-        status_filter: Only tasks with this status: pending, running, completed, failed, cancelled, proposed, waiting.
-        batch: Only the tasks of a batch.
+        status_filter: pending, running, completed, failed, cancelled, proposed or waiting.
     """
     context = ctx.deps
     entries = await context.call(
@@ -164,15 +154,11 @@ async def list_background_tasks(ctx: Context, status_filter: str | None = None, 
 async def wait_for_background_tasks(
     ctx: Context, task_ids: list[str] | None = None, batch: str | None = None, timeout_seconds: float = 25, ready: bool = False
 ) -> Waited:
-    """Wait until background tasks have ended, and return their results. On timeout it returns early: `running` lists unfinished tasks.
-
-    Use it when you cannot continue without the result. If tasks are still running, do something else or call it again; nothing is lost.
+    """Wait for tasks to end, when you cannot go on without their results. May return early: `running` lists the unfinished; call again.
 
     Args:
-        task_ids: Task ids (or unique parts of them, or labels).
-        batch: Wait for all tasks of a batch instead.
-        timeout_seconds: Maximum wait. A call may return earlier; call again.
-        ready: Wait only until they are ready, for servers started with ready_when.
+        batch: Instead of task_ids.
+        ready: Only until servers are ready.
     """
     context = ctx.deps
 
@@ -211,16 +197,12 @@ async def read_background_output(
     containing: str | None = None,
     max_characters: int = _DEFAULT_PIECE_CHARACTERS,
 ) -> Output:
-    """Read a task's output in pieces: from the start, from a cursor of an earlier call, or only the last lines. Never waits.
-
-    Prefer tail or containing to reading everything. While `more` is true, call again with the returned `cursor`.
+    """Read output in pieces. Prefer tail or containing. While `more` is true, call again with `cursor`.
 
     Args:
-        task_id: The task's id, a unique part of it, its label, or "last".
-        cursor: The `cursor` of an earlier call, to continue after it.
-        tail: Only this many last lines.
-        containing: Only lines that contain this text (case-insensitive).
-        max_characters: Maximum characters to return (up to 50000).
+        tail: Only the last lines.
+        containing: Only lines with this text.
+        max_characters: Up to 50000.
     """
     context = ctx.deps
     limit = min(max(max_characters, 100), _MAX_PIECE_CHARACTERS)
@@ -237,26 +219,26 @@ async def read_background_output(
     return Output(task_id=full_id, status=entry.status, output=text, cursor=piece.cursor, more=piece.more, display=display)
 
 
-async def send_to_background_task(ctx: Context, task_id: str, text: str, newline: bool = True) -> Done:
-    """Write to the standard input of a task started with stdin=true, for example to answer its prompt.
+async def send_to_background_task(ctx: Context, task_id: str, text: str, newline: bool = True, eof: bool = False) -> Done:
+    """Write to the input of a task started with stdin=true.
 
     Args:
-        task_id: The task's id, a unique part of it, its label, or "last".
-        text: The text to write.
-        newline: Append a newline, like pressing Enter.
+        newline: Append a newline.
+        eof: Then close the input.
     """
-    data = text.encode("utf-8", "replace") + b"\n" * newline
+    data = text.encode("utf-8", "replace") + b"\n" * (newline and bool(text or not eof))
     context = ctx.deps
-    entry = await context.call(lambda app: app.tasks.send(command_task(app, context.caller, task_id).task.task_id, data, context.caller))
-    return Done(task_id=entry.task.task_id, status=entry.status, display=f"Sent {len(data)} bytes to {entry.task.task_id}.")
+
+    def send(app: App) -> Entry:
+        return app.tasks.send(command_task(app, context.caller, task_id).task.task_id, data, context.caller, end=eof)
+
+    entry = await context.call(send)
+    closed = " and closed its input" if eof else ""
+    return Done(task_id=entry.task.task_id, status=entry.status, display=f"Sent {len(data)} bytes to {entry.task.task_id}{closed}.")
 
 
 async def restart_background_task(ctx: Context, task_id: str) -> Started:
-    """Run the command of an ended task again, as a new task with its own id. Returns immediately.
-
-    Args:
-        task_id: The task's id, a unique part of it, its label, or "last".
-    """
+    """Run an ended task's command again, as a new task."""
     context = ctx.deps
 
     def restart(app: App) -> Entry:
@@ -270,11 +252,7 @@ async def restart_background_task(ctx: Context, task_id: str) -> Started:
 
 
 async def clear_background_tasks(ctx: Context, task_ids: list[str]) -> Cleared:
-    """Delete ended tasks with their output. Running tasks are never deleted. Old tasks are deleted automatically.
-
-    Args:
-        task_ids: Ids (or unique parts of them, or labels) of ended tasks.
-    """
+    """Delete ended tasks and their output. Old ones are deleted automatically."""
     context = ctx.deps
     return cleared(await context.call(lambda app: app.tasks.clear(task_ids, context.caller)))
 

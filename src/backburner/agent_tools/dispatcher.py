@@ -12,7 +12,7 @@ from backburner.core.notice_text import fitting, notification
 from backburner.core.notices import Notice
 from backburner.core.sessions import UNATTENDED, SessionId
 from backburner.services.app import App
-from backburner.system.home import project_of
+from backburner.system.paths import project_of
 
 _REGISTER_INTERVAL = 600.0  # seconds
 

@@ -20,6 +20,7 @@ from backburner.system.caller_identity import environment_for_commands
 from backburner.system.processes import umask
 
 _MAX_LISTED_TASKS = 50
+_OPEN = (TaskState.PROPOSED, TaskState.ACTIVE, TaskState.PAUSED)
 RecurringAction = Callable[[App, Caller, str], Entry]
 
 
@@ -60,35 +61,32 @@ async def task_add(
     until: str | None = None,
     after: str | None = None,
     event_source: str | None = None,
-    event_config: str | None = None,
+    event_config: dict[str, Any] | None = None,
     channels: list[str] | None = None,
     shell: bool = False,
+    working_directory: str | None = None,
 ) -> Started:
-    """Run something repeatedly in the background, or once later: a prompt for an agent, a command, or both.
+    """Run something repeatedly, or once later: a command, a prompt for an agent, or both (then the agent runs when the output changed).
 
-    Use it when the user wants something watched, checked or repeated ("check CI every 30 minutes", "tell me when the deploy is done").
-    If the output of a command is enough, give only the command: it uses no model. With a command and a prompt, the agent runs only when
-    the output of the command has changed. The agent cannot see this conversation, so the prompt must be complete. You, or the user, are
-    notified according to `notify`. If status is "proposed", the user must approve the command first: show the user `display` word for word.
+    For what the user wants watched, checked or repeated. A command alone uses no model. A prompt must be complete: the agent cannot see this
+    conversation. Status "proposed": the user must approve first; show `display` word for word.
 
     Args:
-        name: A name unique in the project, such as "watch-ci-main".
-        description: What it is for; shown to the user and to the agent.
-        prompt: The instructions for the agent in each run.
-        command: A command line to run each time, such as "gh run list --limit 5".
-        kind: "scheduled" to repeat it, "oneshot" to run it once (now, or at a time), "event" with an event_source.
-        interval: How often: "30s", "5m", "2h", "1d", "1w".
-        cron: Instead of interval: five cron fields, such as "0 9 * * 1-5".
-        timezone: Time zone of cron, such as "Europe/Berlin" (default: the zone of this machine).
-        at: Start time of a oneshot: "18:30", "2026-02-09 18:30" or "2026-02-09T18:30:00Z".
-        notify: When to send a notice: "always", "on_change", "on_failure" or "never".
-        max_runs: Maximum number of runs.
-        until: No runs after this time.
-        after: Id or name of another task: run each time that task completes, with its result.
-        event_source: For kind event, the trigger: "file:PATH", "command:LINE", "github:OWNER/REPO" or "webhook:NAME".
-        event_config: Options of the event source as JSON, such as {"events": "ci_failed", "branch": "main"}.
-        channels: Also send notices to these channels of the user's settings.
-        shell: Run the command with /bin/sh. Needed for pipes, redirects, && and $variables.
+        name: Unique in the project, such as "watch-ci".
+        description: Shown to the user and the agent.
+        kind: "scheduled", "oneshot" (now, or `at`) or "event".
+        interval: "30s", "5m", "2h", "1d".
+        cron: Instead of interval: "0 9 * * 1-5".
+        timezone: Of cron.
+        at: "18:30" or "2026-02-09 18:30".
+        notify: "always", "on_change", "on_failure" or "never".
+        until: Time of the end.
+        after: Run when this task completes, with its result.
+        event_source: file:PATH, command:LINE, github:OWNER/REPO or webhook:NAME.
+        event_config: Such as {"events": "ci_failed", "branch": "main"}.
+        channels: Also send notices there.
+        shell: Use /bin/sh.
+        working_directory: Default: the project.
     """
     return await _add_task(ctx.deps, locals(), proposed=False)
 
@@ -109,33 +107,15 @@ async def task_propose(
     until: str | None = None,
     after: str | None = None,
     event_source: str | None = None,
-    event_config: str | None = None,
+    event_config: dict[str, Any] | None = None,
     channels: list[str] | None = None,
     shell: bool = False,
+    working_directory: str | None = None,
 ) -> Started:
-    """Propose background work that the user did not ask for. Nothing runs until the user approves; a rejected proposal cannot be repeated for a day.
-
-    Use it when you notice something worth watching or doing ("PR #42 was discussed but not merged: shall I watch it?"). In the
-    description, tell the user in one sentence what you noticed and what you offer. For what the user asked for, use task_add.
+    """Propose work that the user did not ask for; parameters as for task_add. Nothing runs until the user approves.
 
     Args:
-        name: A name unique in the project, such as "watch-pr-42".
-        description: What you noticed and what you offer; shown to the user.
-        prompt: The instructions for the agent in each run.
-        command: A command line to run each time.
-        kind: "scheduled" to repeat it, "oneshot" to run it once, "event" with an event_source.
-        interval: How often: "30s", "5m", "2h", "1d", "1w".
-        cron: Instead of interval: five cron fields, such as "0 9 * * 1-5".
-        timezone: Time zone of cron, such as "Europe/Berlin".
-        at: Start time of a oneshot.
-        notify: When to send a notice: "always", "on_change", "on_failure" or "never".
-        max_runs: Maximum number of runs.
-        until: No runs after this time.
-        after: Id or name of another task: run each time that task completes.
-        event_source: For kind event: "file:PATH", "command:LINE", "github:OWNER/REPO" or "webhook:NAME".
-        event_config: Options of the event source as JSON.
-        channels: Also send notices to these channels of the user's settings.
-        shell: Run the command with /bin/sh.
+        description: What you noticed and offer, in one sentence.
     """
     return await _add_task(ctx.deps, locals(), proposed=True)
 
@@ -158,7 +138,7 @@ async def _add_task(context: ToolContext, arguments: dict[str, Any], *, proposed
     def store(app: App) -> Entry:
         submission = Submission(
             spec=TaskSpec(
-                cwd=resolve_working_directory(context, None),
+                cwd=resolve_working_directory(context, arguments["working_directory"]),
                 command=CommandSpec(
                     words=() if not command else (command,) if shell else words_of(command), shell=shell and bool(command), umask=umask()
                 ),
@@ -186,7 +166,7 @@ async def _add_task(context: ToolContext, arguments: dict[str, Any], *, proposed
                 at=start_at,
                 after=after,
                 on=source,
-                about=_parse_event_config(arguments["event_config"]),
+                about=_source_options(arguments["event_config"]),
                 until=arguments["until"],
                 max_runs=max_runs,
             ),
@@ -194,6 +174,13 @@ async def _add_task(context: ToolContext, arguments: dict[str, Any], *, proposed
         )
 
     entry = await context.call(store)
+    watcher = await context.call(lambda app: app.recurring.watcher_of(entry.task))
+    if watcher and watcher.status == "proposed" and entry.status != "proposed":
+        waiting = await started(context, watcher)
+        display = (
+            f"Recurring task {entry.task.task_id} ({visible(name)}) runs only when its watch command is approved.\n{waiting['display']}"
+        )
+        return Started(task_id=entry.task.task_id, status="proposed", reasons=waiting["reasons"], display=display)
     if not entry.task.is_recurring or entry.status == "proposed":
         return await started(context, entry)
     when = await context.call(lambda app: app.recurring.explain(entry.task))
@@ -202,10 +189,10 @@ async def _add_task(context: ToolContext, arguments: dict[str, Any], *, proposed
 
 
 async def task_list(ctx: Context, status: str | None = None) -> RecurringTaskList:
-    """List the recurring tasks of this project with their schedules, next runs and last results, newest first, at most 50.
+    """Open recurring tasks with schedule and last result.
 
     Args:
-        status: Only tasks with this status: proposed, active, paused, done, failed, cancelled.
+        status: proposed, active, paused, done, failed or cancelled.
     """
     context = ctx.deps
     states = [str(state) for state in TaskState]
@@ -214,7 +201,8 @@ async def task_list(ctx: Context, status: str | None = None) -> RecurringTaskLis
 
     def read(app: App) -> list[RecurringTask]:
         entries = app.queries.list(context.caller, everywhere=context.cwd is None, recurring=True, limit=500)
-        return [_describe(app, entry) for entry in entries if status in (None, entry.status)][:_MAX_LISTED_TASKS]
+        listed = [entry for entry in entries if (entry.status in _OPEN if status is None else entry.status == status)]
+        return [_describe(app, entry) for entry in listed[:_MAX_LISTED_TASKS]]
 
     tasks = await context.call(read)
     lines = [visible(f"{task['task_id']} {task['status']}: {task['when']}. {task['description']}") for task in tasks]
@@ -222,53 +210,31 @@ async def task_list(ctx: Context, status: str | None = None) -> RecurringTaskLis
 
 
 async def task_pause(ctx: Context, task_id: str) -> Done:
-    """Pause a recurring task until task_resume. A current run continues.
-
-    Args:
-        task_id: The task's id, a unique part of it, or its name.
-    """
+    """Pause a recurring task."""
     return await _apply(ctx.deps, task_id, lambda app, caller, full_id: app.recurring.pause(full_id, caller), "is paused")
 
 
 async def task_resume(ctx: Context, task_id: str) -> Done:
-    """Resume a paused recurring task. If its daily budget is used up, only the user can resume it.
-
-    Args:
-        task_id: The task's id, a unique part of it, or its name.
-    """
+    """Resume a paused recurring task."""
     return await _apply(ctx.deps, task_id, lambda app, caller, full_id: app.recurring.unpause(full_id, caller), "is resumed")
 
 
 async def task_cancel(ctx: Context, task_id: str) -> Done:
-    """End a recurring task permanently, and stop its current run. Its history is kept.
-
-    Args:
-        task_id: The task's id, a unique part of it, or its name.
-    """
+    """End a recurring task for good."""
     return await _apply(ctx.deps, task_id, lambda app, caller, full_id: app.tasks.cancel(full_id, caller), "is cancelled")
 
 
 async def task_run_now(ctx: Context, task_id: str) -> Done:
-    """Start a manual run of a recurring task; its schedule does not change. You are notified of the result according to the task's `notify`.
-
-    Args:
-        task_id: The task's id, a unique part of it, or its name.
-    """
+    """Run a recurring task now as well."""
     return await _apply(ctx.deps, task_id, lambda app, caller, full_id: app.recurring.run_now(full_id, caller), "runs now")
 
 
 TASKS = (task_add, task_propose, task_list, task_pause, task_resume, task_cancel, task_run_now)
 
 
-def _parse_event_config(text: str | None) -> dict[str, str]:
-    """Parse the options of an event source. Values that are not strings are passed as JSON text."""
-    try:
-        options = json.loads(text or "{}")
-    except ValueError:
-        options = None
-    if not isinstance(options, dict):
-        raise BadInput('event_config must be a JSON object, such as {"branch": "main"}.')
-    return {str(name): value if isinstance(value, str) else json.dumps(value) for name, value in options.items()}
+def _source_options(config: dict[str, Any] | None) -> dict[str, str]:
+    """The options of an event source. Values that are not strings are passed as JSON text."""
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in (config or {}).items()}
 
 
 async def _apply(context: ToolContext, task_id: str, action: RecurringAction, result: str) -> Done:
@@ -291,7 +257,7 @@ def _describe(app: App, entry: Entry) -> RecurringTask:
         name=visible(task.spec.name or ""),
         status=entry.status,
         kind=task.kind,
-        when=app.recurring.explain(task),
+        when=app.recurring.explain(task, upcoming=entry.status == TaskState.ACTIVE),
         description=shortened(task.spec.description, longest=200),
         notify=task.spec.notify or "",
         run_count=task.run_count,

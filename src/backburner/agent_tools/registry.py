@@ -1,6 +1,8 @@
 """The tools by name: builds their JSON schemas from signatures and docstrings, and checks arguments against them."""
 
+import contextlib
 import inspect
+import json
 import re
 import types
 import typing
@@ -10,26 +12,35 @@ from typing import Any
 
 from backburner.agent_tools import agents as agent_tools
 from backburner.agent_tools import commands as tools
+from backburner.agent_tools import inbox as inbox_tools
+from backburner.agent_tools import memory as memory_tools
 from backburner.agent_tools import recurring as task_tools
 from backburner.core.errors import BadInput
 from backburner.core.json_schema import schema_of, without_none
-from backburner.core.models import Caller
-from backburner.services.app import App
 
 Function = types.FunctionType
-TOOLSETS: dict[str, tuple[Any, ...]] = {"commands": tools.COMMANDS, "agents": agent_tools.AGENTS, "tasks": task_tools.TASKS}
+TOOLSETS: dict[str, tuple[Any, ...]] = {
+    "commands": tools.COMMANDS,
+    "agents": agent_tools.AGENTS,
+    "tasks": task_tools.TASKS,
+    "memory": memory_tools.MEMORY,
+    "inbox": inbox_tools.INBOX,
+}
 _READ_ONLY_TOOLS = {
     "background_output",
     "background_block",
     "background_list",
+    "brief",
     "check_task_status",
+    "inbox",
     "list_background_tasks",
+    "memory_get",
+    "memory_list",
     "wait_for_background_tasks",
     "read_background_output",
     "task_list",
 }
-_DESTRUCTIVE_TOOLS = {"background_cancel", "background_clear", "cancel_background_task", "clear_background_tasks", "task_cancel"}
-_TYPE_NAMES = {str: "a string", bool: "true or false", int: "an integer", float: "a number", list: "a list of strings"}
+_TYPE_NAMES = {str: "a string", bool: "true or false", int: "an integer", float: "a number", list: "a list of strings", dict: "an object"}
 _MAX_TEXT_CHARACTERS = 256 * 1024
 
 
@@ -38,10 +49,10 @@ class Tool:
 
     def __init__(self, function: Function) -> None:
         self.function, self.name = function, function.__name__
-        self.is_read_only, self.is_destructive = self.name in _READ_ONLY_TOOLS, self.name in _DESTRUCTIVE_TOOLS
+        self.is_read_only = self.name in _READ_ONLY_TOOLS
         doc = inspect.getdoc(function) or ""
         description, _, arguments = doc.partition("\n\nArgs:\n")
-        self.description = description
+        self.description = re.sub(r"(?<!\n)\n(?!\n)(?=[a-z])", " ", description)  # a line that was only wrapped
         self._parameter_descriptions = dict(re.findall(r"^ {4}(\w+): (.+(?:\n {5,}.+)*)", arguments, re.MULTILINE))
 
     @cached_property
@@ -53,19 +64,16 @@ class Tool:
 
     @cached_property
     def schema(self) -> dict[str, Any]:
-        """The JSON schema of the arguments."""
+        """The JSON schema of the arguments. A parameter whose name says everything has no description."""
         properties = {}
         for name, (kind, _, default) in self.parameters.items():
-            properties[name] = {**schema_of(kind), "description": re.sub(r"\s+", " ", self._parameter_descriptions[name])}
-            if default not in (None, inspect.Parameter.empty):
+            properties[name] = schema_of(kind)
+            if description := self._parameter_descriptions.get(name):
+                properties[name]["description"] = re.sub(r"\s+", " ", description)
+            if default not in (None, False, inspect.Parameter.empty):
                 properties[name]["default"] = default
         required = [name for name, (_, _, default) in self.parameters.items() if default is inspect.Parameter.empty]
-        return {"type": "object", "properties": properties, "required": required}
-
-    @cached_property
-    def output_schema(self) -> dict[str, Any]:
-        """The JSON schema of the result."""
-        return schema_of(typing.get_type_hints(self.function)["return"])
+        return {"type": "object", "properties": properties, **({"required": required} if required else {})}
 
     def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments converted to the parameter types. BadInput names the invalid one."""
@@ -86,11 +94,15 @@ class Tool:
         value, is_valid = _convert_number(base, value, is_valid)
         if name == "ready_when" and isinstance(value, int) and not isinstance(value, bool):
             value, is_valid = str(value)[:40], True  # a port
+        if base is dict and isinstance(value, str):  # models often pass the JSON text of an object
+            with contextlib.suppress(ValueError, RecursionError):
+                value = json.loads(value[:_MAX_TEXT_CHARACTERS])
+            is_valid = isinstance(value, dict)
         if is_valid and base is list:
             is_valid = len(value) <= 1000 and all(isinstance(item, str) for item in value)
         if not is_valid:
             raise BadInput(f"'{name}' of {self.name} must be {_TYPE_NAMES[base]}, not {_format_value(value)}.")
-        for text in value if base is list else [value] if base is str else []:
+        for text in _texts_in(value):
             if len(text) > _MAX_TEXT_CHARACTERS:
                 raise BadInput(f"'{name}' of {self.name} is longer than {_MAX_TEXT_CHARACTERS:,} characters. Put it into a file.")
             if "\0" in text or any("\ud800" <= c <= "\udfff" for c in text):
@@ -98,10 +110,10 @@ class Tool:
         return value
 
 
-def available_toolsets(app: App, caller: Caller) -> str:
-    """The tool sets usable in a home, comma-separated. The `agents` set needs a model or an installed agent."""
-    has_agents = app.agents.has_models() or any(agent.get("type") for agent in app.config.agents.values()) or app.agents.installed(caller)
-    return ",".join(name for name in TOOLSETS if name != "agents" or has_agents)
+def _texts_in(value: Any) -> list[str]:
+    """The texts in an argument: itself, the items of a list, or the keys and values of an object."""
+    items = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else [value]
+    return [item for item in items if isinstance(item, str)]
 
 
 def toolset(names: str | None = None) -> dict[str, Tool]:

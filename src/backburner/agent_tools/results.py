@@ -7,9 +7,11 @@ from typing import NotRequired, TypedDict
 from backburner.agent_tools.context import ToolContext, wait_until
 from backburner.core import formatting, task_text
 from backburner.core.errors import BackburnerError
+from backburner.core.ids import outside_id
 from backburner.core.masking import masked_line
-from backburner.core.models import Entry
-from backburner.core.terminal_text import readable, shortened
+from backburner.core.models import SANDBOX, Entry, Task
+from backburner.core.sessions import is_chat
+from backburner.core.terminal_text import readable, shortened, visible
 from backburner.services.app import App, now_ms
 
 RECENT_LINES = 20
@@ -79,6 +81,16 @@ class Cleared(TypedDict):
     display: str
 
 
+def _sandbox_offer(context: ToolContext, entry: Entry) -> str:
+    """What to tell the user about a command that may have failed because of the sandbox."""
+    if entry.run is None or entry.run.end.problem != SANDBOX:
+        return ""
+    return (
+        f"\nTell the user: {entry.run.error}. To run it without the sandbox, run in a terminal of your own:"
+        f" {context.command} approve {outside_id(entry.task.task_id)}. I cannot approve it for you."
+    )
+
+
 async def started(context: ToolContext, entry: Entry, *, already_started: bool = False) -> Started:
     """The result of starting a task. Waits briefly for the engine to start it. `already_started`: the key belonged to this task before."""
     task, task_id = entry.task, entry.task.task_id
@@ -86,10 +98,9 @@ async def started(context: ToolContext, entry: Entry, *, already_started: bool =
         with contextlib.suppress(BackburnerError):  # the task is stored even if it could not be started
             (entry,) = await wait_until(context, [task_id], _START_TIMEOUT_SECONDS, lambda entry: entry.status != "pending", quiet=True)
     if entry.run is None and entry.status == "proposed":
-        line = shortened(formatting.command_line(task.spec.command.words, task.spec.command.shell), longest=400)
         display = (
             f"waiting for approval: {task_id}\nNothing has started. Tell the user: "
-            f"`{line}` needs your approval ({'; '.join(task.decision.reasons)}). In a terminal of your own run: {context.command} approve {task_id}"
+            f"{_what_waits(task)} needs your approval ({'; '.join(task.decision.reasons)}). In a terminal of your own run: {context.command} approve {task_id}"
             f"  (or: {context.command} reject {task_id}). I cannot approve it for you."
         )
         return Started(task_id=task_id, status=entry.status, reasons=list(task.decision.reasons), display=shortened(display, longest=4000))
@@ -104,9 +115,16 @@ async def started(context: ToolContext, entry: Entry, *, already_started: bool =
             display += ": it starts automatically."
         return Started(task_id=task_id, status=entry.status, display=display)
     # A task that has already completed is reported as running; its end is announced by a notice as usual.
-    return Started(
-        task_id=task_id, status="running", display=f"Started background task {task_id}{description}\nCheck status: /status {task_id}"
-    )
+    how_to_check = f"Check status: /status {task_id}" if is_chat(context.session) else "You will be notified when it ends."
+    return Started(task_id=task_id, status="running", display=f"Started background task {task_id}{description}\n{how_to_check}")
+
+
+def _what_waits(task: Task) -> str:
+    """What a person is asked to approve: the command, or the prompt of an agent with the name of its task."""
+    if task.spec.command.words:
+        return f"`{shortened(formatting.command_line(task.spec.command.words, task.spec.command.shell), longest=400)}`"
+    name = f"{visible(task.spec.name)}, " if task.spec.name else ""
+    return f"{name}the prompt `{shortened(visible(task.spec.prompt), longest=400)}` for {task.spec.agent_name},"
 
 
 def cleared(task_ids: Sequence[str]) -> Cleared:
@@ -164,7 +182,7 @@ def summary(entry: Entry, now: int) -> Summary:
 def describe_outcome(context: ToolContext, entry: Entry) -> str:
     """The state of a task in one line."""
     if entry.has_ended:
-        return task_text.ended_line(entry, now_ms())
+        return task_text.ended_line(entry, now_ms()) + _sandbox_offer(context, entry)
     if entry.status in ("proposed", "waiting"):
         reason = "; ".join(entry.task.decision.reasons) if entry.run is None else entry.run.error
         if entry.run and entry.run.wait and not entry.run.wait.is_for_person:

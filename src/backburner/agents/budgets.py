@@ -26,5 +26,8 @@ def exceeded(limits: dict[str, float], used: dict[str, float], calls: int = 0) -
     for name, limit in limits.items():
         amount = used.get(name, 0.0)
         if (amount + calls > limit if calls else amount >= limit) and (name == "tool_calls" or not calls):
-            return f"budget reached ({amount:,.6g} of {limit:,.6g} {_UNITS[name]}); approve to extend it by the same amount"
+            reached = f"{amount:,.6g} of {limit:,.6g} {_UNITS[name]}"
+            if calls and amount < limit:
+                return f"the next step makes {calls:,} tool calls, and its budget is {reached}; approve to extend it by the same amount"
+            return f"budget reached ({reached}); approve to extend it by the same amount"
     return None

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, ToolDenied
 from pydantic_ai.conversation import Conversation, ConversationTypeAdapter
-from pydantic_ai.exceptions import AgentRunError, FallbackExceptionGroup, ModelHTTPError, UnexpectedModelBehavior, UserError
+from pydantic_ai.exceptions import AgentRunError, FallbackExceptionGroup
 from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart, repair_messages
 from pydantic_ai.models import Model
 from pydantic_ai.usage import UsageLimits
@@ -26,11 +26,12 @@ from backburner.agent_tools.results import describe_outcome
 from backburner.agents import budgets, prompts
 from backburner.agents.builtin_tools import Deps, escalation, toolsets
 from backburner.agents.live_stream import LiveStreamWriter
-from backburner.agents.model_factory import create_model, describe_model_error, fallback_settings
+from backburner.agents.model_errors import AnswerCutOff, describe_model_error, is_cut_off
+from backburner.agents.model_factory import ModelCache, create_model, fallback_settings
 from backburner.core import recurring
 from backburner.core.claims import ClaimedRun
 from backburner.core.errors import BackburnerError
-from backburner.core.models import Task
+from backburner.core.models import DISCOVERY, Task
 from backburner.core.notice_text import fitting, notification
 from backburner.core.ports import AgentTurn, Outcome, Suspended
 from backburner.core.sessions import session_of
@@ -43,6 +44,7 @@ from backburner.system.run_files import ACTIVITY
 log = logging.getLogger("backburner")
 _MAX_CONVERSATION_BYTES = 256 << 20
 _APPROVALS_FILE = ".answers.json"
+_INCOMPLETE = "\n\n[The answer is incomplete: the model reached its limit of output tokens.]"
 _INSTRUCTIONS = """\
 You work in the background for a user who is doing other things and does not watch. Work independently until you can answer, then give a \
 complete answer. Your tools work inside the project at {project}. If an action needs the user's approval, you wait until it is approved or \
@@ -61,7 +63,7 @@ class BuiltinAgent:
     """Runs agent tasks with a model."""
 
     def __init__(self, home: AsyncApp) -> None:
-        self._home = home
+        self._home, self._models = home, ModelCache()
 
     async def answer(self, turn: AgentTurn) -> Outcome:
         """Run a task once, from the message to the answer. Suspended if it must wait."""
@@ -73,7 +75,7 @@ class BuiltinAgent:
             deps, timeout = self._deps(work), await self._number("models.timeout_seconds")
             stream = await self._home.call(lambda app: app.config.flag("models.stream"))
             while True:
-                agent = _create_agent(work.task, settings, create_model(settings, work.environment, timeout))
+                agent = _create_agent(work.task, settings, self._models.get(settings, work.environment, timeout))
                 run = _Run(
                     self._home,
                     agent,
@@ -88,14 +90,14 @@ class BuiltinAgent:
                 except _Escalated:  # the fallback model continues the same conversation
                     settings, turn = fallback_settings(settings), turn._replace(is_new_message=False)
                     conversation = await asyncio.to_thread(_load, turn)
-        except TimeoutError:
-            return Outcome(Result.EXIT, 1, "the model did not answer in time (models.timeout_seconds)", problem=recurring.TIMEOUT)
-        except (ModelHTTPError, UnexpectedModelBehavior, UserError, AgentRunError, FallbackExceptionGroup) as error:
+        except (TimeoutError, AnswerCutOff, AgentRunError, FallbackExceptionGroup) as error:
             text = shortened(clean(describe_model_error(error, settings, work.environment)), longest=2000)
             last = error.exceptions[-1] if isinstance(error, FallbackExceptionGroup) else error
             return Outcome(Result.EXIT, 1, text, problem=_problem_kind(last))
         except (OSError, BackburnerError) as error:
             return Outcome(Result.EXIT, 1, f"{error}")
+        except _UsedUp:
+            return Outcome(Result.EXIT, 0, answer="Stopped: all tool calls are used up.")
         except Suspended:
             raise
         except Exception as error:  # an unexpected error in a library fails the run with its message
@@ -179,6 +181,8 @@ class _Run:
                             async for event in events:
                                 self._live_stream.on_model_event(event)
                 elif Agent.is_call_tools_node(node):
+                    if self._stream_timeout is not None and has_requested and is_cut_off(node.model_response):
+                        raise AnswerCutOff
                     calls = [call.tool_name for call in node.model_response.tool_calls]
                     self._called_tools += calls if has_requested else []
                     await self._save(run.all_messages(), run.usage)
@@ -192,7 +196,8 @@ class _Run:
         await self._write_activity(result.conversation.usage)
         if isinstance(result.output, DeferredToolRequests):
             raise _suspension(result.output)
-        done = Outcome(Result.EXIT, 0, answer=str(result.output), usage=self._used(result.conversation.usage))
+        answer = f"{result.output}{_INCOMPLETE if result.response.finish_reason == 'length' else ''}"
+        done = Outcome(Result.EXIT, 0, answer=answer, usage=self._used(result.conversation.usage))
         return prompts.outcome_of_result(result.output, done) if isinstance(result.output, BaseModel) else done
 
     async def _yield_if_needed(self) -> None:
@@ -219,6 +224,8 @@ class _Run:
         """Suspend the run if its budget is used up. `calls` is the number of tool calls about to be made."""
         used = {**self._used(usage), "seconds": time.monotonic() - self._started}
         if reason := budgets.exceeded(self._budget, used, calls):
+            if self._turn.work.task.session == DISCOVERY:  # nobody asked for it, so nobody is asked to extend it
+                raise _UsedUp
             raise Suspended(reason, WaitKind.BUDGET)
 
     def _used(self, usage: Any) -> dict[str, float]:
@@ -284,6 +291,10 @@ class _Run:
             )
 
 
+class _UsedUp(Exception):
+    """A run that nobody asked for has used up its budget."""
+
+
 class _Escalated(Exception):
     """The agent asked to continue with the stronger model."""
 
@@ -307,7 +318,9 @@ def _create_agent(task: Task, settings: dict[str, str], model: Model) -> "Agent[
 
 
 def _problem_kind(error: BaseException) -> str | None:
-    """The kind of a failure, from its HTTP status."""
+    """The kind of a failure: that it took too long, or from its HTTP status."""
+    if isinstance(error, TimeoutError):
+        return recurring.TIMEOUT
     match getattr(error, "status_code", None):
         case 429:
             return recurring.RATE_LIMIT

@@ -162,12 +162,13 @@ async def search_files(ctx: Context, text: str = "", files: str = "*", folder: s
     return await _run_in_thread(lambda: _search(deps.resolve(folder), deps.work.task, deps.context.home.root, text, files))
 
 
-async def run_command(ctx: Context, command: str, shell: bool = False) -> str:
+async def run_command(ctx: Context, command: str, shell: bool = False, description: str = "") -> str:
     """Run a command in the project and wait for it. A long command continues in the background, and you are notified when it ends.
 
     Args:
         command: The command line, such as "pytest -q".
         shell: Run it with /bin/sh. Needed for pipes, redirects, && and $variables.
+        description: What it is for, in a few words; shown to the user.
     """
     deps = ctx.deps
     work, context = deps.work, deps.context
@@ -178,7 +179,7 @@ async def run_command(ctx: Context, command: str, shell: bool = False) -> str:
                 spec=TaskSpec(
                     cwd=work.task.spec.cwd,
                     command=CommandSpec(words=(command,) if shell else words_of(command), shell=shell, umask=umask()),
-                    description=f"for {work.task.task_id}",
+                    description=shortened(description, longest=500) or f"for {work.task.task_id}",
                     order=Order(batch=work.task.spec.order.batch, key=f"{work.run.run_id}:{len(ctx.messages)}:{ctx.tool_call_id}"[:200]),
                 ),
                 environment=environment_for_commands(work.environment),
@@ -198,33 +199,6 @@ async def run_command(ctx: Context, command: str, shell: bool = False) -> str:
     return await deps.wait_for_command(entry)
 
 
-async def memory_set(ctx: Context, key: str, value: str) -> str:
-    """Store a memory entry for later tasks in this project.
-
-    Args:
-        key: The name of the entry.
-        value: The text to store; empty to delete the entry.
-    """
-    project = ctx.deps.work.task.project
-    return await _call_app(ctx.deps, lambda app: app.conversations.remember(key, value or None, project) or f"Stored {key}.")
-
-
-async def memory_get(ctx: Context, key: str) -> str:
-    """Read a memory entry of this project.
-
-    Args:
-        key: The name of the entry.
-    """
-    project = ctx.deps.work.task.project
-    return await _call_app(ctx.deps, lambda app: app.conversations.memory(project).get(key, f"There is no memory entry {key}."))
-
-
-async def memory_list(ctx: Context) -> str:
-    """List the names of the memory entries of this project."""
-    project = ctx.deps.work.task.project
-    return await _call_app(ctx.deps, lambda app: "\n".join(app.conversations.memory(project)) or "There are no memory entries.")
-
-
 def toolsets(names: str | None) -> list[AbstractToolset[Deps]]:
     """The tools of the given sets (comma-separated); by default all sets except `read` and `propose`."""
     set_names = [
@@ -236,14 +210,14 @@ def toolsets(names: str | None) -> list[AbstractToolset[Deps]]:
         "files": [read_file, write_file, edit_file, search_files],
         "read": [read_file, search_files] if "files" not in set_names else [],
         "commands": [run_command],
-        "memory": [memory_set, memory_get, memory_list],
     }
     tool_sets: list[AbstractToolset[Deps]] = [FunctionToolset([f for name in set_names for f in functions.get(name, [])])]
+    shared = list(toolset("memory")) if "memory" in set_names else []
     if "background" in set_names:
-        tool_sets.append(FunctionToolset([_agent_tool(tool) for tool in _dispatcher().tools.values()]))
+        shared += toolset("commands,agents,tasks")
     elif "propose" in set_names:
-        tool_sets.append(FunctionToolset([_agent_tool(_dispatcher().tools[name]) for name in ("task_propose", "task_list")]))
-    return tool_sets
+        shared += ["task_propose", "task_list"]
+    return [*tool_sets, FunctionToolset([_agent_tool(_dispatcher().tools[name]) for name in shared])]
 
 
 async def escalate(ctx: Context, reason: str) -> str:
@@ -283,13 +257,6 @@ def _agent_tool(tool: Any) -> AgentTool[Deps]:
         return answer.result
 
     return AgentTool.from_schema(call, tool.name, tool.description, tool.schema, takes_ctx=True)
-
-
-async def _call_app(deps: Deps, call: Callable[[App], str]) -> str:
-    try:
-        return await deps.context.home.call(call)
-    except BackburnerError as error:
-        return str(error)
 
 
 async def _run_in_thread(call: Callable[[], str]) -> str:

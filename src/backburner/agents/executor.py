@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 
 from backburner.agents import prompts
-from backburner.core.claims import ClaimedRun
+from backburner.core.claims import ClaimedRun, LogEnd
 from backburner.core.errors import BackburnerError, WorktreeFailed
 from backburner.core.formatting import iso
 from backburner.core.known_agents import asks_before_acting
@@ -58,15 +58,16 @@ class AgentHandle:
             Result.SIGNAL, error="it was stopped", usage=run_files.usage(self._turn.folder), problem=None if running_tools else "timeout"
         )
 
-    def close(self) -> tuple[str | None, int | None]:
+    def close(self) -> LogEnd:
         lines = (self._answer or "").splitlines()
-        return summarize(self._answer or ""), len(lines)
+        return LogEnd(summarize(self._answer or ""), len(lines))
 
     def _write(self, outcome: Outcome) -> None:
         """Append the answer to the log of the run."""
         text = outcome.answer or ""
         if len(text) > _MAX_ANSWER_CHARACTERS:
-            text = text[:_MAX_ANSWER_CHARACTERS] + f"\n[backburner: {len(text) - _MAX_ANSWER_CHARACTERS:,} characters omitted]"
+            half, omitted = _MAX_ANSWER_CHARACTERS // 2, len(text) - _MAX_ANSWER_CHARACTERS
+            text = f"{text[:half]}\n[backburner: {omitted:,} characters omitted]\n{text[-half:]}"
         try:
             with open(self._log, "a", encoding="utf-8", errors="replace") as file:
                 file.write(text if text.endswith("\n") or not text else text + "\n")

@@ -2,10 +2,11 @@
 
 import contextlib
 import os
+import re
 from collections.abc import Generator
 from typing import Any
 
-from pydantic_ai.exceptions import FallbackExceptionGroup, ModelConnectionError
+from pydantic_ai.exceptions import UserError
 from pydantic_ai.models import Model, infer_model, parse_model_id
 from pydantic_ai.providers import infer_provider_class
 
@@ -13,6 +14,8 @@ from backburner.core.errors import BadInput
 from backburner.core.settings import provider_of
 
 _FORWARDED_SUFFIXES = ("_API_KEY", "_BASE_URL", "_API_BASE", "_API_TOKEN", "_REGION", "_PROJECT", "_HOST")
+_MODEL_SETTINGS = ("model", "base_url", "api_key_env", "fallback", "fallback_base_url", "fallback_api_key_env")
+_MAX_CACHED_MODELS = 16
 _OLLAMA_URL = "http://127.0.0.1:11434/v1"
 _KEY_VARIABLES = {"ollama": "OLLAMA_API_KEY", "openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 
@@ -29,22 +32,31 @@ def create_model(settings: dict[str, str], environ: dict[str, str], timeout: flo
     return FallbackModel(first, _create(settings["fallback"], fallback, environ, timeout))
 
 
+class ModelCache:
+    """The models of one process. Runs with the same settings and API keys share a model, and so its HTTP client with its TLS context.
+
+    A client per run is only freed by a rare full garbage collection, so that the process would grow with every run.
+    """
+
+    def __init__(self) -> None:
+        self._models: dict[object, Model] = {}
+
+    def get(self, settings: dict[str, str], environ: dict[str, str], timeout: float) -> Model:
+        """Like `create_model`."""
+        own = {settings.get("api_key_env"), settings.get("fallback_api_key_env")}
+        keys = {name: value for name, value in environ.items() if name.endswith(_FORWARDED_SUFFIXES) or name in own}
+        identity = timeout, tuple(settings.get(name, "") for name in _MODEL_SETTINGS), tuple(sorted(keys.items()))
+        model = self._models.pop(identity, None) or create_model(settings, environ, timeout)
+        self._models[identity] = model  # the latest is the last
+        if len(self._models) > _MAX_CACHED_MODELS:
+            del self._models[next(iter(self._models))]
+        return model
+
+
 def fallback_settings(settings: dict[str, str]) -> dict[str, str]:
     """The settings of an agent that continues with its fallback model only."""
     fallback = {key: settings.get(f"fallback_{key}", "") for key in ("base_url", "api_key_env")}
     return {**settings, **fallback, "model": settings["fallback"], "fallback": ""}
-
-
-def describe_model_error(error: BaseException, settings: dict[str, str], environ: dict[str, str]) -> str:
-    """Describe the failure of a model, or of both models. For one that cannot be reached, name the model and its address."""
-    if isinstance(error, FallbackExceptionGroup):
-        pairs = zip(error.exceptions, ({**settings, "fallback": ""}, fallback_settings(settings)), strict=False)
-        return "; ".join(describe_model_error(each_error, its_settings, environ) for each_error, its_settings in pairs)
-    if isinstance(error, ModelConnectionError):
-        if settings.get("fallback") and settings["model"].partition(":")[2] != error.model_name:
-            settings = fallback_settings(settings)
-        return f"Model {settings['model']} cannot be reached at {model_address(settings, environ)}: {error}"
-    return f"{type(error).__name__}: {error}"
 
 
 def model_address(settings: dict[str, str], environ: dict[str, str]) -> str:
@@ -78,8 +90,18 @@ def _create(name: str, settings: dict[str, str], environ: dict[str, str], timeou
         provider_class: Any = infer_provider_class(provider)
         return provider_class(api_key=key)
 
-    with _provider_variables(environ):
-        model = infer_model(name, provider_with_key) if key_variable else infer_model(name)
+    try:
+        with _provider_variables(environ):
+            model = infer_model(name, provider_with_key) if key_variable else infer_model(name)
+    except UserError as error:
+        variable = re.search(r"\b[A-Z_]+_(API_KEY|TOKEN)\b", str(error))
+        raise BadInput(
+            f"There is no API key for '{name}'. Set {variable[0] if variable else 'its environment variable'}, or name another variable as"
+            " api_key_env in config.toml."
+        ) from error
+    except ImportError as error:
+        install = re.search(r"pip install [^`]+", str(error))
+        raise BadInput(f"Models of '{kind}' need a Python package that is not installed{f': {install[0]}' if install else ''}.") from error
     model._settings = {**(model.settings or {}), "timeout": timeout}
     return model
 

@@ -6,6 +6,7 @@ The large libraries are loaded only here. If it is killed, every conversation on
 import asyncio
 import contextlib
 import os
+import sys
 from collections.abc import Coroutine
 from importlib import import_module
 from typing import Any
@@ -138,4 +139,7 @@ def _load_model_library(config: Config) -> None:
 
 def main(arguments: list[str]) -> int:
     """`process HOME`: run the agent process of a home."""
+    # The OpenAI library loads aiohttp if it is installed, which takes 9 MB, and uses it only on request.
+    modules: dict[str, Any] = sys.modules
+    modules.setdefault("aiohttp", None)
     return run_alone(Home(arguments[0]), "agents", serve)

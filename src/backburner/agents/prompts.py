@@ -21,7 +21,7 @@ from backburner.services.app import App
 from backburner.system.caller_identity import current_caller
 from backburner.system.log_file import NAME, Log
 from backburner.system.run_files import PRECHECK
-from backburner.system.unapproved import clean_environment
+from backburner.system.sandbox_environment import environment_for_git
 
 _MAX_DATA_CHARACTERS = 20_000
 _MAX_HISTORY_RUNS = 50
@@ -181,7 +181,7 @@ def _git(folder: str, *words: str) -> str:
         done = subprocess.run(
             ["git", *words],
             cwd=folder,
-            env=clean_environment(os.environ, [os.path.realpath(folder)]),
+            env=environment_for_git(os.environ, os.path.realpath(folder)),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=5,

@@ -37,6 +37,21 @@ class Effect(StrEnum):
     PROCESSES = "processes"
     INJECTION = "injection"
     UNKNOWN = "unknown"
+    UNREADABLE = "unreadable"  # what would run cannot be determined at all
+    # The following are decided by the sandbox that this machine offers.
+    EDITS = "edits"  # changes or deletes named files of the project
+    PROTECTED = "protected"  # changes files that other programs use automatically
+    REPOSITORY = "repository"  # changes the git folder
+    DISCARDS = "discards"  # can discard work that was not committed
+    READS_MACHINE = "reads_machine"  # shows processes and ports of this machine
+    READS_SERVICE = "reads_service"  # reads from a service with the user's credentials
+    LOOPBACK = "loopback"  # connects to a port of this machine
+    LISTENS = "listens"  # waits for connections
+
+
+RUNS_PROGRAMS = (
+    "runs programs"  # in a finding: it may run programs of the project, which must not reach more than other code of the project
+)
 
 
 class Finding(NamedTuple):
@@ -44,16 +59,20 @@ class Finding(NamedTuple):
 
     effect: Effect
     detail: str
+    value: str | int | None = None  # what the sandbox must contain for it: a folder or a port; or `RUNS_PROGRAMS`
 
 
 class CommandContext(Protocol):
     """The facts about the machine that the gate needs to check a command."""
 
     cwd: str
+    user_home: str
     ours: bool  # Backburner itself would start the command
     clean: bool  # it would run in a clean environment, with a fixed git repository and fixed git settings
+    confined: bool  # it would run in a sandbox, so only what leaves the sandbox matters
     project: str | None
 
+    def unconfined(self) -> "CommandContext": ...  # the same without a sandbox
     @property
     def trustable(self) -> bool: ...  # whether the user could trust the project of `cwd`
     def inside(self, path: str) -> bool: ...  # whether a resolved path is in the project
@@ -72,8 +91,11 @@ class CommandContext(Protocol):
     def executable(self, name: str) -> str | None: ...  # the path of the program that a name runs
     def git_config_that_runs_code(self, folders: Iterable[str]) -> list[str]: ...  # settings and hooks that make git run a program
     def git_secrets(self, folders: Iterable[str], *, contents: bool) -> list[str]: ...  # secrets that git could print
+    def git_hooks(self, folders: Iterable[str]) -> list[str]: ...  # the names of active hooks
     def git_unknown(self, folders: Iterable[str], names: Iterable[str]) -> str | None: ...  # the first name that is not a commit
     def hosts(self) -> Iterable[str]: ...  # hosts that curl may read from
+    def is_temporary(self, path: str) -> bool: ...  # whether a path is in /tmp, of which sandboxes have their own
+    def is_visible(self, path: str) -> bool: ...  # whether a path outside the project is part of every sandbox
 
 
 _SECRET_PATH = (
@@ -94,8 +116,16 @@ _AUTOMATICALLY_USED = frozenset(
     + [f"{name}.{ending}" for name in ("azure-pipelines", "bitbucket-pipelines", "appveyor", "cloudbuild", "buildspec") for ending in ("yml", "yaml")]
 )  # fmt: skip
 _HARMLESS_DOT_NAMES = frozenset([".", "..", ".gitkeep", ".keep"])
+# Names that look like secrets but are meant to be read: source code, and examples.
+_READABLE = (
+    r"\.(py|pyi|pyc|js|cjs|mjs|jsx|ts|cts|mts|tsx|map|rs|go|c|cc|cpp|h|hpp|java|kt|class|rb|php|cs|swift|css|scss|html|md|rst|svg|snap"
+    r"|sh|sql|proto|vue|svelte|ex|exs|erl|hs|scala|lua|pl|r|ipynb|lock)$|[._-](example|sample|template|dist|defaults?|schema)(\.[a-z]+)?$"
+)
 _BACKUP_SUFFIX = r"(~|\.(bak|backup|old|orig|save|swp))+$"  # suffixes of backup copies
 _SECRET_VARIABLE = r"(?i)key|token|secret|passw|cred|auth|cookie|session"
+_SHOW_NO_CONTENT = frozenset(
+    ["test", "[", "ls", "stat", "find", "du", "tree", "realpath", "readlink", "basename", "dirname", "echo", "printf", "cd"]
+)
 _STANDARD_STREAMS = ("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "-")
 # Variables that change only the output. Every other variable may change what runs.
 _HARMLESS_VARIABLES = (
@@ -107,6 +137,11 @@ _HARMLESS_VARIABLES = (
 def looks_secret(path: str) -> bool:
     """Whether the name of a file or directory suggests that it contains secrets."""
     return re.search(_SECRET_PATH, re.sub(_BACKUP_SUFFIX, "", path), re.IGNORECASE) is not None
+
+
+def may_be_secret(path: str) -> bool:
+    """Whether a file of this name is hidden in a sandbox. `path` is relative to the project."""
+    return looks_secret(path) and re.search(_READABLE, path, re.IGNORECASE) is None
 
 
 @functools.lru_cache(4096)
@@ -123,9 +158,31 @@ def relied_on(path: str) -> bool:
     return any(part.startswith(".") and part not in _HARMLESS_DOT_NAMES for part in parts)
 
 
+# What editors, agents, git hooks and shells run or obey as soon as it exists. Folders that are named here are protected as a whole.
+PROTECTED = frozenset(
+    [".git", ".gitmodules", ".githooks", ".husky", ".pre-commit-config.yaml", "lefthook.yml", "lefthook.yaml", ".lefthook.yml", ".lefthook.yaml"]
+    + [".claude", ".claude.json", ".mcp.json", ".codex", ".gemini", ".opencode", "opencode.json", "opencode.jsonc", ".qwen", ".goose", ".goosehints"]
+    + [".cursor", ".cursorrules", ".windsurf", ".windsurfrules", ".clinerules", ".roo", ".kiro", ".continue", ".aider.conf.yml", ".amazonq", ".trae"]
+    + ["AGENTS.md", "CLAUDE.md", "GEMINI.md", ".vscode", ".idea", ".zed", ".fleet", ".devcontainer", ".devcontainer.json", ".envrc", ".direnv"]
+    + [".exrc", ".vimrc", ".nvimrc", ".nvim.lua", ".lvimrc", ".dir-locals.el", ".gdbinit", ".lldbinit", ".autoenv", ".autoenv.zsh", ".tmuxp.yaml"]
+    + [".github", ".gitlab-ci.yml", ".circleci", ".buildkite", "jenkinsfile", ".mise.toml", "mise.toml", ".tool-versions", "devbox.json", "devenv.nix"]
+)  # fmt: skip
+
+
+def is_protected(path: str) -> bool:
+    """Whether a sandboxed command must not change a file. `path` is relative to the project."""
+    parts = unicodedata.normalize("NFKC", os.path.normpath(path)).split(os.sep)
+    return not PROTECTED.isdisjoint((*parts, *(part.casefold() for part in parts if part.startswith("."))))
+
+
 def can_match_parent(pattern: str) -> bool:
     """Whether a shell pattern can match `.` or `..`. In some shells, every path component that begins with a dot can."""
     return any(part.lstrip("\\")[:1] in (".", "[") and set(part) & set("*?[") for part in pattern.split("/"))
+
+
+def _without_tilde_pattern(word: Word) -> Word:
+    """A word whose only pattern is a leading `~` names one path."""
+    return word._replace(pattern=False) if word.known and word.text.startswith("~") and not set(word.text) & set("*?[{") else word
 
 
 class CommandView:
@@ -166,7 +223,11 @@ class CommandView:
 
     def paths(self, word: Word) -> list[str]:
         """Return the resolved paths that a word can mean, from every directory the command may start in, including current pattern matches."""
-        text = os.path.expanduser(word.text) if word.text.startswith("~") else word.text
+        text = word.text
+        if text == "~" or text.startswith("~/"):
+            text = self.context.user_home + text[1:]
+        elif text.startswith("~"):
+            text = os.path.expanduser(text)
         names = [os.path.join(folder, text) for folder in self.folders]
         if word.pattern:
             names += [name for folder in self.folders for name in self.context.matches(folder, text)]
@@ -189,10 +250,25 @@ class CommandView:
                 yield Finding(Effect.UNKNOWN, f"reads {word.text[:80]}, which is only known when it runs")
             elif word.text in _STANDARD_STREAMS:
                 continue
+            elif self.context.confined:
+                yield from self._reads_in_sandbox(word)
             elif word.text.startswith(("/proc", "/dev", "@")):
                 yield Finding(Effect.READS_OUTSIDE, f"reads {word.text}, outside the project")
             else:
                 yield from self._reads_paths(word)
+
+    def _reads_in_sandbox(self, word: Word) -> Iterator[Finding]:
+        """Return the effects of reading a path in a sandbox.
+
+        A named secret needs approval although the sandbox hides it, and even if it does not exist yet. So does a path that is not in the sandbox.
+        """
+        for path in self.paths(word):
+            if may_be_secret(self.context.shortened(path)):
+                yield Finding(Effect.READS_SECRETS, f"may read a secret ({word.text})")
+            elif not self.context.inside(path) and not self.context.is_visible(path):
+                yield Finding(Effect.READS_OUTSIDE, f"reads {word.text}, outside the project")
+            else:
+                yield Finding(Effect.READS, "reads inside the project")
 
     def _reads_paths(self, word: Word) -> Iterator[Finding]:
         for path in self.paths(word):
@@ -211,6 +287,10 @@ class CommandView:
         for path in self.paths(word):
             if path in _STANDARD_STREAMS:
                 yield Finding(Effect.HARMLESS, "stores nothing")
+            elif self.context.confined and self.context.inside(path) and self._is_kept(path):
+                yield Finding(Effect.PROTECTED, f"writes {word.text}, which other programs use automatically")
+            elif self.context.confined and (self.context.inside(path) or self.context.is_temporary(path)):
+                yield Finding(Effect.EDITS, f"{'changes' if self.context.exists(path) else 'creates'} {word.text}")
             elif not self.context.inside(path):
                 yield Finding(Effect.WRITES_OUTSIDE, f"writes {word.text}, outside the project")
             elif relied_on(name := self.context.shortened(path)) or looks_secret(name):
@@ -220,8 +300,42 @@ class CommandView:
             else:
                 yield Finding(Effect.CREATES, f"creates {word.text}")
 
+    def _is_kept(self, path: str) -> bool:
+        """Whether a sandboxed command cannot change a file of the project: it is protected, or hidden because it may be a secret."""
+        name = self.context.shortened(path)
+        return is_protected(name) or (may_be_secret(name) and self.context.exists(path))
+
+    def named_paths(self) -> Iterator[Finding]:
+        """Return a finding for each word that names an existing file which the sandbox does not contain."""
+        for word in map(_without_tilde_pattern, self.words):
+            for text in (word.text, word.text.partition("=")[2]) if word.plain else ():
+                if not text or len(text) > _MAX_WORD_CHARACTERS or "://" in text or "\0" in text:
+                    continue
+                is_path = "/" in text or text.startswith("~")
+                for path in self.paths(Word(text)) if is_path or may_be_secret(text) else ():
+                    if not self.context.exists(path):
+                        continue
+                    is_read = self.name not in _SHOW_NO_CONTENT and not self.context.is_folder(path)
+                    if is_read and may_be_secret(self.context.shortened(path)):
+                        yield Finding(Effect.READS_SECRETS, f"may read a secret ({text})")
+                    elif is_path and not self.context.inside(path) and not self.context.is_visible(path):
+                        yield Finding(Effect.READS_OUTSIDE, f"names {text}, outside the project")
+
+    def edits(self, words: Iterable[Word]) -> Iterator[Finding]:
+        """Return the effects of a program that changes the files in its arguments, in a sandbox. The last one may be where it writes to."""
+        operands = [word for word in map(_without_tilde_pattern, words) if word.plain and not word.text.startswith("-")]
+        for number, word in enumerate(operands, 1):
+            for path in self.paths(word):
+                if self.context.inside(path):
+                    if self._is_kept(path):
+                        yield Finding(Effect.PROTECTED, f"changes {word.text}, which other programs use automatically")
+                elif not self.context.is_temporary(path) and (number == len(operands) or not self.context.is_visible(path)):
+                    yield Finding(Effect.WRITES_OUTSIDE, f"may write {word.text}, outside the project")
+
     def redirect(self, redirect: Redirect) -> Iterator[Finding]:
         operator, target = redirect
+        if self.context.confined:
+            target = _without_tilde_pattern(target)
         if not target.plain:
             yield Finding(Effect.UNKNOWN, f"redirects to {target.text}, which is only known when it runs")
         elif operator in (">&", "<&") and (target.text.isdigit() or target.text == "-"):
@@ -233,6 +347,6 @@ class CommandView:
 
     def printed_secrets(self) -> Iterator[Finding]:
         """Return a finding for each printed variable whose name looks like a secret."""
-        for word in self.words:
+        for word in self.words if not self.context.confined else ():
             if not word.known and re.search(_SECRET_VARIABLE, word.text):
                 yield Finding(Effect.READS_SECRETS, f"prints {word.text}, which looks like a secret")

@@ -1,6 +1,7 @@
-"""The approval policy: takes a command and the rules, returns `allow`, `ask` or `deny` with reasons. Pure.
+"""The approval policy: takes a command and the rules, returns `sandbox`, `allow`, `ask` or `deny` with reasons. Pure.
 
-The first matching rule applies to each simple command. For the whole command line, deny has priority over ask, and ask over allow.
+The first matching rule applies to each simple command. For the whole command line, deny has priority over ask, and ask over allow. What
+no rule decides runs in a sandbox if this machine has one in which it can do no harm.
 """
 
 import os
@@ -9,16 +10,19 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+from backburner.approval.confinement import NeedsApproval, choose
 from backburner.approval.effects import CommandContext, Effect, Finding, injects
 from backburner.approval.programs import effects_of
 from backburner.approval.shell_parser import SimpleCommand, parse_commands
 from backburner.core.errors import ConfigError
 from backburner.core.masking import hide_secrets
-from backburner.core.models import HARMLESS, Submission
+from backburner.core.models import HARMLESS, SANDBOX, Submission
+from backburner.core.sandbox import Sandbox, Support
 from backburner.core.terminal_text import visible
 
 
 class Decision(StrEnum):
+    SANDBOX = "sandbox"
     ALLOW = "allow"
     ASK = "ask"
     DENY = "deny"
@@ -57,12 +61,14 @@ class Verdict(NamedTuple):
     effects: tuple[str, ...] = ()
     trust_would_do: bool = False  # it would be allowed if the project were trusted
     always: bool = False  # the user may allow this command permanently
+    sandbox: Sandbox | None = None
 
 
 _HARMLESS_EFFECTS = frozenset((Effect.HARMLESS, Effect.READS, Effect.CREATES, Effect.NETWORK_READ))
 HARMLESS_RULE = Rule(HARMLESS, Decision.ALLOW, effects=_HARMLESS_EFFECTS)
 TRUSTED_RULE = Rule("trusted project", Decision.ALLOW, effects=_HARMLESS_EFFECTS | {Effect.PROJECT_CODE})
 DEFAULT_RULE = Rule("default", Decision.ASK)
+SANDBOX_RULE = Rule(SANDBOX, Decision.SANDBOX)
 # Inherited variables that can make an allowed program run another one, if it does not get a clean environment.
 INHERITED = [
     "LD_PRELOAD",
@@ -94,7 +100,8 @@ INHERITED = [
     "PERL5OPT",
 ]
 _PATH_VALUE = r"^[:/~.]|\.\."  # a harmless variable whose value names a file that a program would read, such as `TZ=:/path`
-_PRIORITY = {Decision.ALLOW: 0, Decision.ASK: 1, Decision.DENY: 2}
+_OPEN_INPUT = "its input stays open: input that is sent later is not checked"
+_PRIORITY = {Decision.SANDBOX: 0, Decision.ALLOW: 0, Decision.ASK: 1, Decision.DENY: 2}
 _NEVER_PERMANENT = frozenset(
     ["sh", "bash", "dash", "zsh", "ksh", "fish", "python", "python3", "node", "deno", "bun", "perl", "ruby", "php", "lua", "awk", "gawk", "sed", "env", "sudo", "su", "doas", "git", "rm", "xargs", "find", "eval", "exec", "source", ".", "busybox", "toybox", "ssh", "nc", "curl", "wget"]
 )  # fmt: skip
@@ -115,15 +122,104 @@ def judge(submission: Submission, context: CommandContext, rules: Sequence[Rule]
         )
 
 
+class SandboxSettings(NamedTuple):
+    """What the machine and the settings offer to commands that nobody approved."""
+
+    support: Support
+    user_home: str
+    connect: tuple[int, ...] = ()
+    read: tuple[str, ...] = ()
+
+
+def judge_for_sandbox(
+    submission: Submission, context: CommandContext, rules: Sequence[Rule], settings: SandboxSettings, *, trusted: bool = False
+) -> Verdict:
+    """Like `judge`, for a command that Backburner starts: what no rule decides runs in a sandbox, or requires approval.
+
+    Without a sandbox, everything about a command matters, so a rule that allows it is applied to what `judge` finds.
+    """
+    if any(rule.decision == Decision.ALLOW for rule in rules):
+        verdict = judge(submission, context.unconfined(), rules)
+        if verdict.decision == Decision.ALLOW and verdict.rule != HARMLESS_RULE.name:
+            return verdict
+        rules = [rule for rule in rules if rule.decision != Decision.ALLOW]
+    if not submission.spec.command.words:
+        return Verdict(Decision.ASK, ("there is no command",), DEFAULT_RULE.name)
+    try:
+        return _judge_for_sandbox(submission, context, rules, settings, trusted=trusted)
+    except (ValueError, OSError, RecursionError) as error:
+        reason = visible(f"the command cannot be checked: {error}")
+        return Verdict(Decision.ASK, (reason,), DEFAULT_RULE.name, visible(submission.spec.command.words[0][:200]))
+
+
+def _judge_for_sandbox(
+    submission: Submission, context: CommandContext, rules: Sequence[Rule], settings: SandboxSettings, *, trusted: bool
+) -> Verdict:
+    parts = [part for part in parse_commands(submission.spec.command.words, submission.spec.command.shell) if part != SimpleCommand()]
+    judged, verdicts = _apply_rules(parts, context, _injected_variables(submission, context), rules)
+    kinds = tuple(sorted({str(finding.effect) for _, found in judged for finding in found}))
+    if decided := [verdict for verdict in verdicts if verdict[0] not in (DEFAULT_RULE, HARMLESS_RULE)]:
+        rule, part, findings = max(decided, key=lambda verdict: _PRIORITY[verdict[0].decision])
+        reasons = tuple(dict.fromkeys(hide_secrets(visible(finding.detail)) for finding in findings))
+        reasons += (_OPEN_INPUT,) if submission.spec.command.stdin and rule.decision == Decision.ASK else ()
+        return Verdict(rule.decision, reasons, rule.name, hide_secrets(visible(part.text)), kinds)
+    every = [finding for _, found in judged for finding in found]
+    try:
+        if submission.spec.command.stdin and trusted and any(finding.effect not in (Effect.HARMLESS, Effect.READS) for finding in every):
+            raise NeedsApproval(*(finding.detail for finding in every))
+        if unreadable := [finding.detail for finding in every if finding.effect is Effect.UNREADABLE]:
+            raise NeedsApproval(*unreadable)
+        sandbox = choose(
+            every,
+            settings.support,
+            project=context.project,
+            trusted=trusted,
+            user_home=settings.user_home,
+            listens=submission.spec.command.ready_when is not None,
+            connect=settings.connect,
+            read=settings.read,
+        )
+    except NeedsApproval as error:
+        reasons = tuple(dict.fromkeys(hide_secrets(visible(reason)) for reason in error.args))
+        if submission.spec.command.stdin:
+            reasons += (_OPEN_INPUT,)
+        deciding = next((part for part, found in judged if any(finding.detail in error.args for finding in found)), judged[0][0])
+        return Verdict(
+            Decision.ASK,
+            reasons,
+            DEFAULT_RULE.name,
+            hide_secrets(visible(deciding.text)),
+            kinds,
+            trust_would_do=not trusted and context.trustable and _is_sandboxed(every, settings, context, submission),
+            always=_can_be_permanent(submission, judged),
+        )
+    reasons = tuple(dict.fromkeys(hide_secrets(visible(finding.detail)) for finding in every)) or ("has no effect",)
+    return Verdict(
+        Decision.SANDBOX, reasons, SANDBOX_RULE.name, hide_secrets(visible(parts[0].text if parts else "")), kinds, sandbox=sandbox
+    )
+
+
+def _is_sandboxed(findings: Sequence[Finding], settings: SandboxSettings, context: CommandContext, submission: Submission) -> bool:
+    """Whether it would run in a sandbox if the project were trusted."""
+    listens = submission.spec.command.ready_when is not None
+    try:
+        choose(
+            findings,
+            settings.support,
+            project=context.project,
+            trusted=True,
+            user_home=settings.user_home,
+            listens=listens,
+            connect=settings.connect,
+        )
+    except NeedsApproval:
+        return False
+    return True
+
+
 def _judge(submission: Submission, context: CommandContext, rules: Sequence[Rule], *, trusted: bool) -> Verdict:
     parts = [part for part in parse_commands(submission.spec.command.words, submission.spec.command.shell) if part != SimpleCommand()]
-    injected = [
-        Finding(Effect.INJECTION, f"sets {name}, which may change what runs")
-        for name, value in submission.spec.env.items()
-        if injects(name) or re.search(_PATH_VALUE, value)
-    ]
-    if context.relative_path:
-        injected.append(Finding(Effect.INJECTION, "PATH contains a relative directory, so a name can mean any program"))
+    injected = _injected_variables(submission, context)
     if submission.spec.command.shell or submission.spec.env:
         rules = [rule for rule in rules if not rule.literal]
     ordered = (*rules, HARMLESS_RULE, *([TRUSTED_RULE] if trusted else []))
@@ -141,7 +237,7 @@ def _judge(submission: Submission, context: CommandContext, rules: Sequence[Rule
     deciding = [verdict for verdict in verdicts if verdict[0].decision == rule.decision]
     reasons = dict.fromkeys(hide_secrets(visible(reason)) for _, _, findings in deciding for reason in _reasons(rule, findings))
     if submission.spec.command.stdin and rule.decision == Decision.ASK:
-        reasons["its input stays open: input that is sent later is not checked"] = None
+        reasons[_OPEN_INPUT] = None
     kinds = {finding.effect for _, findings in judged for finding in findings}
     return Verdict(
         decision=rule.decision,
@@ -164,6 +260,18 @@ def _apply_rules(
     judged = judged or [(SimpleCommand(), [Finding(Effect.UNKNOWN, "contains no command")])]
     judged += [(SimpleCommand(), injected)] if injected else []
     return judged, [_decide(part, findings, rules) for part, findings in judged]
+
+
+def _injected_variables(submission: Submission, context: CommandContext) -> list[Finding]:
+    """Return a finding for each variable given with the task that may change what runs."""
+    injected = [
+        Finding(Effect.INJECTION, f"sets {name}, which may change what runs")
+        for name, value in submission.spec.env.items()
+        if injects(name) or re.search(_PATH_VALUE, value)
+    ]
+    if context.relative_path:
+        injected.append(Finding(Effect.INJECTION, "PATH contains a relative directory, so a name can mean any program"))
+    return injected
 
 
 def _inherited_variables(environment: dict[str, str]) -> list[Finding]:
@@ -191,7 +299,7 @@ def _reasons(rule: Rule, findings: Sequence[Finding]) -> list[str]:
 
 
 def _is_certain(part: SimpleCommand) -> bool:
-    return all(word.plain for word in part.words) and not (part.redirects or part.assigned or part.doubts)
+    return all(word.plain for word in part.words) and not (part.redirects or part.assigned or part.doubts or part.unreadable)
 
 
 def _may_match(pattern: tuple[str, ...], part: SimpleCommand) -> bool:

@@ -3,6 +3,7 @@
 Options and arguments that are not known to be harmless require approval.
 """
 
+import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -14,6 +15,11 @@ from backburner.approval.wrappers import Options
 
 def no_effect(_: CommandView) -> Iterable[Finding]:
     return [Finding(Effect.HARMLESS, "changes nothing")]
+
+
+def filters(_: CommandView) -> Iterable[Finding]:
+    """A program that can only read files and print, whatever its options are."""
+    return [Finding(Effect.READS, "reads inside the project")]
 
 
 def printf(view: CommandView) -> Iterator[Finding]:
@@ -207,6 +213,8 @@ def find(view: CommandView) -> Iterator[Finding]:
         index += 1
 
 
+_SED_LINE = r"(\d+|\$|/[^/\\\n]*/)"
+_SED_READS = rf"({_SED_LINE}(,{_SED_LINE})?)?!?[pdq=]|s([/|,#])[^\\\n/|,#]*\5[^\\\n/|,#&]*\5[gp0-9]?"
 _SED_SAFE = r"(\d+|\$)?(,(\d+|\$))?[pdq=]|s([/|,#])[^\\\n/|,#]*\4[^\\\n/|,#&]*\4[gp0-9]?"
 
 
@@ -227,6 +235,149 @@ def sed(view: CommandView) -> Iterator[Finding]:
         yield Finding(Effect.INTERPRETER, "sed has options after its script")
     yield Finding(Effect.READS, "reads inside the project")
     yield from view.reads(words[1:])
+
+
+def sed_in_sandbox(view: CommandView) -> Iterator[Finding]:
+    """With `-i` it changes the files after its script. Other scripts can write files and run commands too, unless they are simple."""
+    operands = [word for word in view.words if word.plain and not word.text.startswith("-")]
+    scripts = [after for word, after in itertools.pairwise(view.words) if re.fullmatch(r"-[nErsuz]*e", word.text)] or operands[:1]
+    is_simple = all(script.plain and len(script.text) <= 200 and re.fullmatch(_SED_READS, script.text) for script in scripts)
+    if not is_simple or any(word.text.startswith("-") and not re.fullmatch(r"-[nErsuz]*e?", word.text) for word in view.words):
+        yield Finding(Effect.UNKNOWN, "a sed script can write files and run commands")
+    if any(re.match(r"-[nErsu]*i|--in-place", word.text) for word in view.words):
+        yield Finding(Effect.EDITS, "sed -i changes files in place")
+        for word in operands[1:]:
+            yield from view.writes(word)
+    yield Finding(Effect.READS, "reads inside the project")
+
+
+# What a build or a test makes again.
+_GENERATED = (
+    r"(build|dist|out|target|node_modules|__pycache__|\.pytest_cache|\.mypy_cache|\.ruff_cache|\.tox|\.nox|coverage|htmlcov|\.coverage|\.next|\.nuxt|\.turbo"
+    r"|\.parcel-cache|\.svelte-kit|\.cache|\.eggs|tmp|temp|.+\.egg-info|.+\.pyc|.+\.o|.+\.log|.+\.tmp)"
+)
+
+
+def deletes(view: CommandView) -> Iterator[Finding]:
+    """`rm` in a sandbox: single files of the project, and folders that can be made again; the rest is not known or cannot be undone."""
+    recursive = any(re.match(r"-\w*[rR]|--recursive", word.text) for word in view.words)
+    operands = [word for word in view.words if not word.text.startswith("-")]
+    shown = " ".join(word.text for word in operands) or "files"
+    yield from view.edits([*operands, Word(".")])
+    named = all(word.plain and _can_be_deleted(view, word, recursive) for word in operands)
+    if any(not view.context.inside(path) for word in operands if word.known for path in view.paths(word)):
+        yield Finding(Effect.WRITES_OUTSIDE, f"deletes {shown}, outside the project")
+    elif operands and named and view.name in ("rm", "rmdir", "unlink"):
+        yield Finding(Effect.EDITS, f"deletes {shown}")
+    else:
+        yield Finding(Effect.DELETES, f"deletes {shown}")
+
+
+def _can_be_deleted(view: CommandView, word: Word, recursive: bool) -> bool:
+    if all(not view.context.is_folder(path) for path in view.paths(word)):
+        return True
+    return view.name == "rmdir" or (recursive and re.fullmatch(_GENERATED, os.path.basename(word.text.rstrip("/"))) is not None)
+
+
+def npx(view: CommandView) -> Iterator[Finding]:
+    """`npx TOOL` runs a tool of the project; if the project does not have it, npx downloads it."""
+    words = [word for word in view.words if word.text != "--no-install"]
+    tool = words[0].text if words and words[0].plain else ""
+    installed = re.fullmatch(r"[\w@./-]+", tool) and any(
+        view.context.exists(os.path.join(folder, "node_modules/.bin", os.path.basename(tool)))
+        for start in view.folders
+        for folder in _folders_above(view, start)
+    )
+    yield (
+        Finding(Effect.PROJECT_CODE, f"runs {tool} of the project")
+        if installed
+        else Finding(Effect.INSTALLS, f"'npx {tool}' downloads and runs a package")
+    )
+
+
+def _folders_above(view: CommandView, folder: str) -> Iterator[str]:
+    while view.context.inside(folder):
+        yield folder
+        folder = os.path.dirname(folder)
+
+
+def pip(view: CommandView) -> Iterator[Finding]:
+    texts = [word.text for word in view.words]
+    if (
+        texts[:1]
+        and texts[0] in ("list", "show", "freeze", "check", "--version", "-V", "help", "inspect")
+        and "--outdated" not in texts
+        and "-o" not in texts
+    ):
+        yield Finding(Effect.READS, "lists installed packages")
+    else:
+        yield Finding(Effect.INSTALLS, "pip installs or downloads packages")
+
+
+def terraform(view: CommandView) -> Iterator[Finding]:
+    verb = view.words[0] if view.words else None
+    if verb and verb.plain and verb.text == "fmt":
+        yield Finding(Effect.EDITS, "formats files")
+    elif verb and verb.plain and verb.text in ("validate", "version", "-version", "--version", "-v"):
+        yield Finding(Effect.PROJECT_CODE, "runs the providers that the project has downloaded")
+    else:
+        yield Finding(Effect.NETWORK_CHANGE, f"'{view.name}' connects to other machines or containers")
+
+
+def dd(view: CommandView) -> Iterator[Finding]:
+    targets = [word.text.removeprefix("of=") for word in view.words if word.text.startswith("of=")]
+    if any(target.startswith("/dev/") and target not in ("/dev/null", "/dev/stdout") for target in targets):
+        yield Finding(Effect.PRIVILEGE, "writes to a device")
+    yield Finding(Effect.EDITS, "writes raw data")
+
+
+def netcat(view: CommandView) -> Iterator[Finding]:
+    """`nc -z` only tells whether a port is open."""
+    texts = [word.text for word in view.words if word.plain]
+    options = [text for text in texts if text.startswith("-")]
+    values = [text for text in texts if not text.startswith("-")]
+    if "-w" in texts:
+        del values[0:1]
+    only_asks = all(re.fullmatch(r"-[zvn46]*[zvn46]|-w\d*", text) for text in options) and any("z" in text for text in options)
+    is_port = len(texts) == len(view.words) and len(values) == 2 and values[0] in _LOOPBACK and values[1].isdecimal()
+    if only_asks and is_port and 0 < int(values[1]) < 1 << 16 and ("-w" not in texts or texts[texts.index("-w") + 1].isdecimal()):
+        yield Finding(Effect.LOOPBACK, f"connects to port {values[1]} of this machine", int(values[1]))
+    else:
+        yield Finding(Effect.NETWORK_CHANGE, "'nc' connects to other machines or containers")
+
+
+_SERVERS = (
+    r"(npm|pnpm|yarn|bun)( run)? (dev|start|serve|preview|watch|storybook)\b.*|(npx )?(vite|next dev|nuxt dev|astro dev|ng serve|webpack serve|http-server|serve)\b.*"
+    r"|(\S*python[0-9.]* (\S+ )*)?(-m )?(http\.server|uvicorn|gunicorn|hypercorn|flask run|streamlit run)\b.*|\S*python[0-9.]* \S*manage\.py runserver.*"
+    r"|(bin/)?rails (s|server)\b.*|(bundle exec )?(puma|jekyll serve)\b.*|php -S .*|hugo server.*|mkdocs serve.*|deno run .*|cargo run.*serve.*|uv run (uvicorn|flask).*"
+)
+
+
+# Text without any of these is none of the servers. Compiling the pattern takes a few milliseconds, and few commands need it.
+_IN_SERVERS = (
+    "dev",
+    "start",
+    "serve",
+    "preview",
+    "watch",
+    "storybook",
+    "vite",
+    "corn",
+    "flask",
+    "streamlit",
+    "rails",
+    "puma",
+    "php",
+    "deno",
+)
+
+
+def listens(view: CommandView) -> bool:
+    """Whether this is a server for development."""
+    words = view.part.words
+    text = " ".join(word.text for word in words)[:300]
+    is_known = bool(words) and words[0].plain and any(part in text for part in _IN_SERVERS)
+    return is_known and re.fullmatch(_SERVERS, text) is not None
 
 
 _AWK_SAFE = r"\{ ?print( \$(\d+|NF)(, ?\$(\d+|NF))*)? ?\}"
@@ -371,7 +522,8 @@ _CURL_FLAGS = frozenset(
         "--no-progress-meter",
     ]
 )
-_CURL_VALUES = frozenset(["-m", "--max-time", "--connect-timeout", "--retry", "-A", "--user-agent"])
+_CURL_VALUES = frozenset(["-m", "--max-time", "--connect-timeout", "--retry", "-A", "--user-agent", "-w", "--write-out"])
+_LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
 
 
 def curl(view: CommandView) -> Iterator[Finding]:
@@ -382,9 +534,11 @@ def curl(view: CommandView) -> Iterator[Finding]:
             yield Finding(Effect.NETWORK_CHANGE, "its request is only known when it runs")
             return
         text = word.text
-        if text in _CURL_VALUES:
+        if text in ("-o", "--output") and view.words[index + 1 : index + 2] == (Word("/dev/null"),):
             index += 1
-            if index >= len(view.words) or not view.words[index].plain:
+        elif text in _CURL_VALUES:
+            index += 1
+            if index >= len(view.words) or not view.words[index].plain or re.search(r"output\{|^@", view.words[index].text):
                 yield Finding(Effect.NETWORK_CHANGE, "its request is only known when it runs")
                 return
         elif (
@@ -401,7 +555,11 @@ def curl(view: CommandView) -> Iterator[Finding]:
     for url in urls or ["?"]:
         matched = re.fullmatch(r"(?:https?://)?(?:\[([0-9a-fA-F:]+)\]|([A-Za-z0-9.-]+))(?::\d+)?(?:[/?#][^\s{}\[\]]*)?", url)
         host = (matched.group(1) or matched.group(2)).lower() if matched else None
-        if host is None or host not in known:
+        if host in _LOOPBACK and view.context.confined:
+            found = re.search(r"(?::(\d{1,5}))(?:[/?#]|$)", url.partition("://")[2] or url)
+            port = int(found.group(1)) if found else 443 if url.startswith("https:") else 80
+            yield Finding(Effect.LOOPBACK, f"connects to port {port} of this machine", port)
+        elif host is None or host not in known:
             yield Finding(Effect.NETWORK_CHANGE, f"requests {host or url}, which is not a listed host")
         else:
             yield Finding(Effect.NETWORK_READ, f"reads from {host}")

@@ -103,6 +103,13 @@ CHANGES = {
     "mv": "moves files",
     "ln": "creates links",
     "install": "copies files over others",
+    "bunzip2": "replaces files",
+    "bzip2": "replaces files",
+    "xz": "replaces files",
+    "unxz": "replaces files",
+    "zstd": "replaces files",
+    "touch": "creates files",
+    "mkdir": "creates folders",
     "truncate": "truncates files",
     "dd": "writes raw data",
     "patch": "changes files",
@@ -201,7 +208,12 @@ INSTALLS = frozenset(
     ]
 )
 NETWORK = frozenset(
-    ["wget", "ssh", "scp", "sftp", "rsh", "telnet", "ftp", "nc", "ncat", "netcat", "socat", "ping", "traceroute", "dig", "nslookup", "host", "whois", "gh", "glab", "aws", "gcloud", "az", "kubectl", "docker", "podman"]
+    ["psql", "pg_dump", "pg_restore", "createdb", "dropdb", "mysql", "mysqldump", "mariadb", "redis-cli", "mongo", "mongosh", "cqlsh", "sqlcmd", "clickhouse-client"]
+    + ["terraform", "tofu", "terragrunt", "pulumi", "ansible", "ansible-playbook", "ansible-galaxy", "packer", "vagrant", "helm", "helmfile", "kustomize", "argocd", "flux"]
+    + ["eksctl", "minikube", "kind", "k3d", "k3s", "k9s", "nomad", "consul", "vault", "skaffold", "tilt", "crictl", "nerdctl", "buildah", "skopeo", "lxc", "incus", "virsh"]
+    + ["docker-compose", "podman-compose", "multipass", "vercel", "netlify", "fly", "flyctl", "heroku", "wrangler", "firebase", "doctl", "hcloud", "linode-cli", "railway"]
+    + ["supabase", "serverless", "sls", "sam", "cdk", "amplify", "eb", "ngrok", "cloudflared", "tailscale", "wg", "rclone", "s3cmd", "gsutil", "bq", "mosh", "lftp", "aria2c"]
+    + ["http", "https", "xh", "grpcurl", "websocat", "nmap", "mtr", "tracepath", "ping6", "arp", "tcpdump", "mail", "sendmail", "mutt", "op", "bw", "pass", "gpg", "wget", "ssh", "scp", "sftp", "rsh", "telnet", "ftp", "nc", "ncat", "netcat", "socat", "ping", "traceroute", "dig", "nslookup", "host", "whois", "gh", "glab", "aws", "gcloud", "az", "kubectl", "docker", "podman"]
 )  # fmt: skip
 # Interpreters, and the options that do not change what they run.
 INTERPRETERS = {
@@ -238,22 +250,26 @@ SUBCOMMANDS: dict[str, dict[str, Effect]] = {
     for tool, meanings in {
         "cargo": {
             Effect.PROJECT_CODE: "build b check c test t run r bench clippy fmt doc tree metadata nextest",
-            Effect.INSTALLS: "install add update",
+            Effect.INSTALLS: "install add update fetch remove generate-lockfile",
+            Effect.NETWORK_CHANGE: "search info login logout owner yank",
             Effect.PUBLISHES: "publish",
         },
-        "go": {Effect.PROJECT_CODE: "build test vet run fmt", Effect.HARMLESS: "version", Effect.INSTALLS: "install get"},
+        "go": {Effect.PROJECT_CODE: "build test vet run fmt", Effect.HARMLESS: "version", Effect.INSTALLS: "install get mod work"},
         "npm": {
             Effect.PROJECT_CODE: "test t run run-script start",
+            Effect.NETWORK_CHANGE: "outdated view info show search audit ping whoami login logout token access owner dist-tag org team",
             Effect.INSTALLS: "install i ci add update uninstall exec",
             Effect.PUBLISHES: "publish",
         },
         "pnpm": {
             Effect.PROJECT_CODE: "test run start",
+            Effect.NETWORK_CHANGE: "outdated view info audit",
             Effect.INSTALLS: "install i add update remove dlx exec",
             Effect.PUBLISHES: "publish",
         },
         "yarn": {
             Effect.PROJECT_CODE: "test run start build lint",
+            Effect.NETWORK_CHANGE: "outdated info npm audit",
             Effect.INSTALLS: "install add up remove dlx",
             Effect.PUBLISHES: "publish",
         },

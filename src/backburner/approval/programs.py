@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable, Iterable
 
+from backburner.approval import git_rules, service_rules
 from backburner.approval import program_rules as rules
 from backburner.approval.effects import CommandContext, CommandView, Effect, Finding, injects
 from backburner.approval.program_tables import (
@@ -61,6 +62,27 @@ _PROGRAM_RULES: dict[str, Callable[[CommandView], Iterable[Finding]]] = {
     "eval": rules.no_effect,
     "trap": rules.no_effect,
 }
+# Programs that have other rules in a sandbox, where only what leaves it matters.
+_SANDBOX_RULES: dict[str, Callable[[CommandView], Iterable[Finding]]] = {
+    "git": git_rules.git,
+    "curl": rules.curl,
+    "env": rules.no_effect,
+    "printenv": rules.no_effect,
+    "set": rules.no_effect,
+    **dict.fromkeys(("gh", "docker", "kubectl"), service_rules.service),
+    **dict.fromkeys(("ps", "ss", "netstat", "pgrep", "lsof", "fuser", "top"), service_rules.machine),
+    "kill": service_rules.kill,
+    "jq": rules.filters,
+    "journalctl": service_rules.journalctl,
+    "sed": rules.sed_in_sandbox,
+    "npx": rules.npx,
+    "dd": rules.dd,
+    "nc": rules.netcat,
+    **dict.fromkeys(("terraform", "tofu"), rules.terraform),
+    **dict.fromkeys(("pip", "pip3"), rules.pip),
+}
+# What makes a sandbox permit more than running the code of the project.
+_PERMITS_MORE = frozenset([Effect.READS_SERVICE, Effect.NETWORK_READ, Effect.LOOPBACK, Effect.READS_MACHINE, Effect.REPOSITORY])
 _SPECIAL_FILES = ("/dev/", "/proc/", "/sys/")  # their content depends on the process that reads them
 _PRINTABLE_VARIABLES = frozenset(["HOME", "PWD", "USER", "SHELL", "LANG"])
 _READS_CURRENT_DIRECTORY = frozenset(("ls", "du", "tree", "rg", "find", "git"))  # they read the current directory if no path is given
@@ -75,14 +97,19 @@ def effects_of(parts: list[SimpleCommand], context: CommandContext) -> list[tupl
     for part in parts:
         view = CommandView(part, context, folders)
         findings = [Finding(Effect.UNKNOWN, doubt) for doubt in part.doubts]
+        findings += [Finding(Effect.UNREADABLE, reason) for reason in part.unreadable]
         findings += _assignments(part, context) + [finding for redirect in part.redirects for finding in view.redirect(redirect)]
-        if part.words:
+        if part.words and context.confined:
+            findings += [*_program_in_sandbox(view), *view.named_paths(), *_dynamic_words(view)]
+        elif part.words:
             findings += [*_program(view), *_dynamic_words(view)]
-            if view.name in _READS_CURRENT_DIRECTORY and not context.inside(context.cwd):
-                findings.append(Finding(Effect.READS_OUTSIDE, f"reads {context.cwd}, outside the project"))
+        if part.words and view.name in _READS_CURRENT_DIRECTORY and not context.inside(context.cwd):
+            findings.append(Finding(Effect.READS_OUTSIDE, f"reads {context.cwd}, outside the project"))
         if unresolved_target and part.words:
             findings.append(Finding(Effect.UNKNOWN, f"changes to {unresolved_target}, so its paths are not known"))
         judged.append((part, list(dict.fromkeys(findings))))
+    if context.confined:
+        return judged
     if any(finding.effect == Effect.CREATES for _, findings in judged for finding in findings):
         for part, findings in judged:
             if part.name == "git" or any(finding.effect == Effect.PROJECT_CODE for finding in findings):
@@ -167,6 +194,45 @@ def _program(view: CommandView) -> list[Finding]:
     return _known_program(view, None)
 
 
+def _program_in_sandbox(view: CommandView) -> list[Finding]:
+    """Return what a program could do that a sandbox prevents or must permit. Which file runs does not matter inside."""
+    name, context = view.name, view.context
+    if view.part.name is None:
+        return [Finding(Effect.UNKNOWN, "the program is only known when it runs")]
+    if "/" in view.part.name:
+        paths = [os.path.join(folder, view.part.name) for folder in view.folders]
+    else:
+        paths = [path] if (path := context.executable(name)) else []
+    found = list(_SANDBOX_RULES[name](view)) if name in _SANDBOX_RULES else _changing(view) or _known_program(view, None)
+    if changeable := next((path for path in paths if _may_be_changed(path, view)), None):
+        found = [finding for finding in found if finding.effect not in _PERMITS_MORE]
+        found.append(Finding(Effect.PROJECT_CODE, f"runs {changeable}, which sandboxed commands may have written"))
+    for path in map(context.resolve, paths):
+        if not (context.inside(path) or context.is_visible(path)):
+            found.append(Finding(Effect.READS_OUTSIDE, f"runs {path}, which is not part of the sandbox"))
+    return found + ([Finding(Effect.LISTENS, "waits for connections")] if rules.listens(view) else [])
+
+
+def _may_be_changed(path: str, view: CommandView) -> bool:
+    """Whether sandboxed commands of this project could write a program: a file of the project, or one in their own /tmp."""
+    context = view.context
+    return any(
+        context.inside(place) or place.startswith(_SPECIAL_FILES) or ("/" in (view.part.name or "") and context.is_temporary(place))
+        for place in (os.path.normpath(path), context.resolve(path))
+    )
+
+
+def _changing(view: CommandView) -> list[Finding]:
+    """Return the effects of a program that deletes or changes the files in its arguments; nothing for other programs."""
+    if view.name in DELETES:
+        return list(rules.deletes(view))
+    if view.name in CHANGES or view.name in ("cp", "tee"):
+        remote = view.name == "rsync" and any(re.match(r"[\w.@-]+:", word.text) for word in view.words)
+        found = [Finding(Effect.NETWORK_CHANGE, "connects to another machine")] if remote else list(view.edits(view.words))
+        return [*found, Finding(Effect.EDITS, CHANGES.get(view.name, "writes files"))]
+    return []
+
+
 def _is_system_program(path: str) -> bool:
     """Whether a resolved path is a program of the system."""
     return os.path.dirname(path) in SYSTEM_DIRECTORIES or path.startswith(SYSTEM_LIBRARIES)
@@ -248,6 +314,8 @@ def _reads(view: CommandView, known: Options) -> list[Finding]:
 
 def _secrets_below(view: CommandView, words: Iterable[Word]) -> list[Finding]:
     """Report a possible secret in the directories that are searched, except those that options exclude."""
+    if view.context.confined:
+        return []  # they are hidden there
     texts = [word.text for word in view.words]
     skipped = [after for text, after in itertools.pairwise(texts) if text == "--exclude-dir"]
     skipped += [text.partition("=")[2] for text in texts if text.startswith("--exclude-dir=")]
@@ -276,7 +344,9 @@ def _interpreter(view: CommandView) -> list[Finding]:
 
 
 def _module(view: CommandView, module: str, words: list[Word]) -> list[Finding]:
-    if module in ("pip", "ensurepip"):
+    if module == "pip" and view.context.confined:
+        return list(rules.pip(CommandView(SimpleCommand((Word(module), *words)), view.context, view.folders)))
+    if module in ("pip", "ensurepip", "venv", "virtualenv"):
         return [Finding(Effect.INSTALLS, "installs packages")]
     if module not in MODULES:
         return [Finding(Effect.INTERPRETER, f"runs the module {module}")]
@@ -298,7 +368,7 @@ def _shell(view: CommandView) -> list[Finding]:
 def _script(view: CommandView, word: Word) -> list[Finding]:
     if not word.plain:
         return [Finding(Effect.INTERPRETER, "runs a script that is only known when it runs")]
-    if not all(map(view.context.inside, view.paths(word))) or "://" in word.text:
+    if "://" in word.text or not (view.context.confined or all(map(view.context.inside, view.paths(word)))):
         return [Finding(Effect.INTERPRETER, f"runs {word.text}, outside the project")]
     if view.name in (".", "source") and "/" not in word.text:
         return [Finding(Effect.INTERPRETER, f"searches PATH for {word.text}")]
@@ -307,7 +377,7 @@ def _script(view: CommandView, word: Word) -> list[Finding]:
 
 def _subcommand(view: CommandView) -> list[Finding]:
     texts = [word.text for word in view.words]
-    if texts in (["--version"], ["-V"], ["--help"], ["version"]):
+    if texts in (["--version"], ["-V"], ["-v"], ["--help"], ["version"]):
         return [Finding(Effect.HARMLESS, "prints")]
     verb = view.words[0].text if view.words and view.words[0].plain else ""
     effect = SUBCOMMANDS[view.name].get(verb, Effect.UNKNOWN)
@@ -325,6 +395,8 @@ def _subcommand(view: CommandView) -> list[Finding]:
             return [Finding(effect, f"{detail} installs or downloads packages")]
         case Effect.PUBLISHES:
             return [Finding(effect, f"{detail} publishes")]
+        case Effect.NETWORK_CHANGE:
+            return [Finding(effect, f"{detail} connects to another machine")]
         case Effect.HARMLESS:
             return [Finding(effect, "prints")]
         case _:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from backburner.approval import simple_shell
+from backburner.core.formatting import quoted
 
 _MAX_LINE_CHARACTERS = 64 * 1024
 _MAX_DEPTH = 12
@@ -40,14 +41,13 @@ class SimpleCommand(NamedTuple):
     redirects: tuple[Redirect, ...] = ()
     inside: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()  # reasons why what would run cannot be determined at all
 
     @property
     def text(self) -> str:
         """The command as it is shown to the user."""
-        import shlex
-
         words = [f"{name}={value.text}" for name, value in self.assigned]
-        words += [word.text if word.pattern or not word.known else shlex.quote(word.text) for word in self.words]
+        words += [word.text if word.pattern or not word.known else quoted([word.text]) for word in self.words]
         words += [f"{redirect.operator}{redirect.target.text}" for redirect in self.redirects]
         return " ".join(words)
 
@@ -68,15 +68,15 @@ def parse_commands(command: tuple[str, ...], shell: bool) -> list[SimpleCommand]
 def parse(line: str, depth: int = 0) -> list[SimpleCommand]:
     """Return the simple commands of a shell line, without the commands inside wrappers."""
     if depth > _MAX_DEPTH:
-        return [SimpleCommand(doubts=("it is nested too deeply",))]
+        return [SimpleCommand(unreadable=("it is nested too deeply",))]
     if len(line) > _MAX_LINE_CHARACTERS:
-        return [SimpleCommand(doubts=("the line is too long to be parsed",))]
+        return [SimpleCommand(unreadable=("the line is too long to be parsed",))]
     if hidden := _hidden_character(line):
-        return [SimpleCommand(doubts=(f"the line contains {hidden}",))]
+        return [SimpleCommand(unreadable=(f"the line contains {hidden}",))]
     tree = _parser().parse(line.encode("utf-8", "surrogateescape"))
     parts = list(_visit(tree.root_node, 0))
     if tree.root_node.has_error:
-        parts.append(SimpleCommand(doubts=("the line cannot be parsed reliably",)))
+        parts.append(SimpleCommand(unreadable=("the line cannot be parsed reliably",)))
     simple = simple_shell.read(line)
     if simple is None:
         parts.append(
@@ -193,7 +193,7 @@ _REDIRECTS = frozenset(("file_redirect", "heredoc_redirect", "herestring_redirec
 
 def _visit(node: Any, depth: int) -> Iterator[SimpleCommand]:
     if depth > _MAX_TREE_DEPTH:
-        yield SimpleCommand(doubts=("it is nested too deeply",))
+        yield SimpleCommand(unreadable=("it is nested too deeply",))
         return
     match node.type:
         case "command":
@@ -214,6 +214,8 @@ def _visit(node: Any, depth: int) -> Iterator[SimpleCommand]:
             yield SimpleCommand(redirects=(_redirect(node),))
         case kind if kind not in _TRANSPARENT:
             yield SimpleCommand(doubts=(f"it contains unknown syntax ({kind})",))
+    if node.type == "string" and simple_shell.document(_node_text(node)) is not None:
+        return
     for child in node.named_children:
         # the assignments and redirects of a command belong to it; only their children are visited
         if node.type in ("command", "declaration_command") and child.type in ("variable_assignment", "file_redirect"):
@@ -266,6 +268,8 @@ def _word(node: Any) -> Word:
         case "raw_string":
             return Word(text[1:-1])
         case "string":
+            if (content := simple_shell.document(text)) is not None:
+                return Word(content)
             if all(child.type == "string_content" for child in node.named_children) and text.startswith('"'):
                 return Word(_unescaped(text[1:-1], '$`"\\'))
             return Word(text, known=False)

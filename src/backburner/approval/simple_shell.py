@@ -1,7 +1,7 @@
 """Reads simple shell lines: simple commands with redirects, joined by | && || ; & and line ends. Pure.
 
 All shells interpret this subset in the same way. Lines with other syntax (substitutions, here-documents, compound commands, complex
-quoting) are not read, and the gate requires approval for them.
+quoting) are not read, and the gate requires approval for them. A word that is only a quoted here-document, `"$(cat <<'END' …)"`, is read.
 """
 
 import re
@@ -34,6 +34,8 @@ _KEYWORDS = frozenset(
 )
 _UNQUOTED = frozenset("_./:=@%+,^!-")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# A text of several lines as one word, without expansions. No line begins like its end, which some shells would take for it.
+_DOCUMENT = re.compile(r"\"\$\(cat <<'([A-Z]{2,20})'\n((?:(?!\1).*\n)*)\1\n\)\"")
 _WORD_ENDS = " \t\n;|&<>"
 
 
@@ -123,6 +125,8 @@ def _word(line: str, index: int) -> tuple[Token, int]:
             if end < 0:
                 raise _NotSimple
             text, quoted, index = text + line[index + 1 : end], True, end + 1
+        elif document := _DOCUMENT.match(line, index):
+            text, quoted, index = text + _content(document), True, document.end()
         elif c == '"':
             inner, whole, index = _double(line, index + 1)
             text, quoted, known = text + inner, True, known and whole
@@ -147,6 +151,16 @@ def _word(line: str, index: int) -> tuple[Token, int]:
         else:
             raise _NotSimple
     return Token(text, known, pattern, quoted), index
+
+
+def document(text: str) -> str | None:
+    """The content of a word that is `"$(cat <<'END' …)"`; None for other words."""
+    matched = _DOCUMENT.fullmatch(text)
+    return _content(matched) if matched else None
+
+
+def _content(document: re.Match[str]) -> str:
+    return document.group(2).rstrip("\n")
 
 
 def _double(line: str, index: int) -> tuple[str, bool, int]:

@@ -62,7 +62,7 @@ _FIND_EXEC = frozenset(("-exec", "-execdir", "-ok", "-okdir"))
 def unwrap(part: SimpleCommand, depth: int) -> Iterator[SimpleCommand]:
     """Return the command itself and every command it would run."""
     if depth > _MAX_DEPTH:
-        yield part._replace(doubts=(*part.doubts, "it is nested too deeply"))
+        yield part._replace(unreadable=("it is nested too deeply",))
         return
     name = os.path.basename(part.name) if part.name else None
     if name is None or not part.words:

@@ -20,7 +20,7 @@ from backburner.system.processes import mark_inside
 
 log = logging.getLogger("backburner")
 _ALREADY_RUNNING = 3  # exit code
-_OWN_CHANGES_DELAY = 0.005  # seconds: one pass for several commands that end or start at nearly the same time
+_PASS_INTERVAL = 0.005  # seconds: one pass for several changes at nearly the same time
 _RETRY_DELAY = 1.0
 
 
@@ -59,6 +59,7 @@ class DaemonProcess:
         self._done = asyncio.Event()
         self._listener: wakeups.WakeupListener | None = None
         self._next_pass: asyncio.TimerHandle | None = None
+        self._last_pass = 0.0
         self._idle_timer: asyncio.TimerHandle | None = None
         self._retry: asyncio.TimerHandle | None = None
 
@@ -90,7 +91,7 @@ class DaemonProcess:
     def wake_others(self) -> None:
         """Wake all other listeners after a commit, and schedule a pass in a few milliseconds, so that several changes cause one pass."""
         wakeups.wake_all(self._home.socket_dir, except_for=self._listener.path if self._listener else "")
-        self.wake(_OWN_CHANGES_DELAY)
+        self.wake(_PASS_INTERVAL)
 
     def make_pass(self) -> None:
         """Make one pass: reload changed settings, then do everything that is due. A failed pass is logged and repeated after a second."""
@@ -99,6 +100,7 @@ class DaemonProcess:
             self._next_pass = None
         loop, daemon = asyncio.get_running_loop(), self._daemon
         assert daemon is not None
+        self._last_pass = loop.time()
         try:
             self._reload_config(daemon)
             daemon.tick()
@@ -145,7 +147,8 @@ class DaemonProcess:
     def _on_wakeup(self) -> None:
         if self._listener:
             self._listener.drain()
-        self.wake()
+        since = asyncio.get_running_loop().time() - self._last_pass
+        self.wake(max(0.0, _PASS_INTERVAL - since))  # at once, unless it has just made a pass
 
     def _listen_again(self) -> None:
         """Create the socket again after another process reported by a signal that it is missing. Not while the daemon exits."""

@@ -8,16 +8,21 @@ import os
 import subprocess
 import sys
 
-from backburner.system.home import Home, lock
+from backburner.core.errors import EngineUnavailable
+from backburner.system.home import Home, create, lock
+from backburner.system.processes import is_confined
 
 # fd 3 is the lock. The first engine that listens unlocks it for all holders; until then no interface starts another restart script.
-# An engine that keeps crashing is restarted with increasing delays.
+# An engine that keeps crashing is restarted with increasing delays. A crash more than ten minutes after the last one counts as the first.
 _RESTART_SCRIPT = """
 exec 3<&0 </dev/null
 {
-    crashes=0
-    while "$@" --lock-on-stdin <&3 3<&- & wait $!; code=$?; [ $code -ne 0 ] && [ $crashes -lt 20 ]; do
-        crashes=$((crashes + 1))
+    crashes=0 last=0
+    while "$@" --lock-on-stdin <&3 3<&- & wait $!; [ $? -ne 0 ]; do
+        now=$(date +%s) || now=$last
+        [ $((now - last)) -le 600 ] || crashes=0
+        last=$now crashes=$((crashes + 1))
+        [ $crashes -le 20 ] || break
         [ $crashes -le 3 ] || sleep $crashes
     done
 } &
@@ -33,10 +38,13 @@ def start_engine(home: Home, environ: dict[str, str]) -> None:
     lock_fd = lock(home.start_lock)
     if lock_fd is None:
         return
+    if is_confined():
+        os.close(lock_fd)
+        where = "this process runs in the sandbox of another program, where commands would fail; start it in a terminal: backburner serve"
+        raise EngineUnavailable(where, log=home.engine_log)
     try:
+        rotate_log(home)
         with open(os.open(home.engine_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
-            if log.tell() > _MAX_LOG_BYTES:
-                log.truncate(0)
             subprocess.Popen(
                 ["/bin/sh", "-c", _RESTART_SCRIPT, "backburner-keeper", *process_command(home)],
                 stdin=lock_fd,
@@ -48,6 +56,21 @@ def start_engine(home: Home, environ: dict[str, str]) -> None:
             ).wait()  # the script detaches itself, because some clients kill all descendants of a server
     finally:
         os.close(lock_fd)
+
+
+def rotate_log(home: Home) -> None:
+    """Move the content of a large engine.log to engine.log.1. The processes that have it open continue at its new beginning."""
+    import shutil  # slow to import
+
+    try:
+        with open(home.engine_log, "r+b") as log:
+            if os.fstat(log.fileno()).st_size <= _MAX_LOG_BYTES:
+                return
+            with open(create(f"{home.engine_log}.1"), "wb") as older:
+                shutil.copyfileobj(log, older)
+            log.truncate(0)
+    except OSError:
+        return  # there is none yet, or the disk is full
 
 
 def start_daemon(home: Home, module: str, environ: dict[str, str]) -> None:

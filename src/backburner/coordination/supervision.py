@@ -1,5 +1,6 @@
 """Makes sure that every live run has a living owner: wakes the engine or starts one. Called before the ledger is read; writes nothing to it."""
 
+import contextlib
 import time
 from typing import TYPE_CHECKING
 
@@ -9,12 +10,15 @@ from backburner.core.models import EXTERNAL, RUNNERS, Clock, ProcessId, Run
 from backburner.core.states import RUNNING_STATES
 from backburner.system import run_files
 from backburner.system.home import Home
-from backburner.system.processes import boot_id, is_alive
+from backburner.system.processes import boot_id, engine_of, heartbeat_age, is_alive, send
 
 if TYPE_CHECKING:
     from backburner.core.store_ports import DeliveryStore, LiveWork
 
 _TAKE_OVER_TIMEOUT = 5.0
+HUNG_AFTER_SECONDS = 60.0  # an engine that has not been in its main loop for so long has to respond, or is replaced
+_RESPONSE_TIMEOUT = 8.0  # longer than the interval of its heartbeat
+_SIGKILL = 9
 _ENGINE_START_TIMEOUT = 20.0  # after this time without a listening engine, a waiting caller gives up
 
 
@@ -40,6 +44,8 @@ class EngineSupervisor:
         Wakes the engine or starts one, and waits up to 5 s for it to take over runs whose owner died.
         """
         active, pending = self._live_work.active_runs(), self._live_work.pending_runners()
+        if (active or pending) and heartbeat_age(self._home) > HUNG_AFTER_SECONDS:
+            self._replace_hung_engine()
         if not any(map(has_no_owner, active)) and not any(map(_has_ended, pending)):
             # The process that wrote these may have died before it could wake the engine.
             has_unnoticed_work = any(runner in RUNNERS for runner in pending) or any(
@@ -59,9 +65,34 @@ class EngineSupervisor:
             ):
                 return
 
+    def _replace_hung_engine(self) -> None:
+        """Kill an engine whose main loop does not run any more, also one that was stopped; its supervisor starts another."""
+        engine = engine_of(self._home)
+        if engine is None:
+            return
+        age = heartbeat_age(self._home)
+        for _ in self._changes.changes(_RESPONSE_TIMEOUT, interval=0.25):
+            if heartbeat_age(self._home) < age or not is_alive(engine):
+                return  # it was only slow, or another process has replaced it
+        if send(engine, _SIGKILL):
+            line = f"{time.strftime('%Y-%m-%d %H:%M:%S')},000 WARNING the engine (pid {engine.pid}) did not respond for {age:.0f} s and was replaced\n"
+            with contextlib.suppress(OSError), open(self._home.engine_log, "a") as log:
+                log.write(line)
+            self._wait_for_exit(engine)
+
+    def _wait_for_exit(self, engine: ProcessId) -> None:
+        """Wait until a killed engine is gone, so that its socket is not taken for that of a living one."""
+        for _ in self._changes.changes(_TAKE_OVER_TIMEOUT, interval=0.05):
+            if not is_alive(engine):
+                return
+
     def engine_needed(self) -> bool:
         """Return whether a schedule, a delivery or a source needs a running engine."""
         return self._live_work.next_slot_at() is not None or self._delivery_store.integrations_needed()
+
+    def is_idle(self) -> bool:
+        """Return whether no run is live and nothing else needs a running engine."""
+        return not (self._live_work.active_runs() or self._live_work.pending_runners() or self.engine_needed())
 
     def wake_or_start_engine(self) -> None:
         """Wake the engine, or start one. Raises EngineUnavailable if none has been listening for 20 s."""

@@ -10,18 +10,34 @@ BackburnerError                 exit 1
 ├── ApprovalDenied              exit 3
 ├── NotAPerson                  exit 3
 ├── NotYourTask                 exit 3
+├── NoPasskey                   exit 3
+├── PairingClosed               exit 3
+├── PasskeysNotHere             exit 3
+├── ProofRefused                exit 3
+├── WebApprovalOff              exit 3
+├── TooManyRequests
 ├── QuestionChanged             exit 3
+├── ChangesConflict             exit 1
+├── ChangesDiffer               exit 3
 ├── TaskNotFound                exit 4
+│   ├── NoTasks
 │   ├── BatchNotFound
 │   └── SpanNotFound
 ├── WaitTimedOut                exit 124
 ├── IllegalTransition
+│   └── AlreadyInState
 ├── StaleRun
 ├── StaleTask
 ├── HomeUnusable
+├── HomeInUse
+├── BackupFailed
+├── RestoreFailed
 ├── EngineUnavailable
 ├── LedgerUnavailable
 ├── LedgerTooNew
+├── BackupFailed
+├── RestoreFailed
+├── HomeInUse
 └── WorktreeFailed
 """
 
@@ -35,12 +51,17 @@ class BackburnerError(Exception):
 
     def __init__(self, message: str = "", **fields: object) -> None:
         self.fields = {"message": message, **fields}
-        shown = {name: visible(str(value)) for name, value in self.fields.items()}
+        shown = {name: _shown(value) for name, value in self.fields.items()}
         super().__init__((type(self).__doc__ or "{message}").format(**shown))
 
     @property
     def code(self) -> str:
         return code_of(type(self))
+
+
+def _shown(value: object) -> str:
+    """A field as text without control characters; the items of a list are on lines of their own."""
+    return "".join(f"\n  {visible(str(item))}" for item in value) if isinstance(value, list) else visible(str(value))
 
 
 class BadInput(BackburnerError):
@@ -54,7 +75,7 @@ class ConfigError(BadInput):
 
 
 class AmbiguousId(BadInput):
-    """'{reference}' matches several tasks: {candidates}. Use a longer part of the id."""
+    """'{reference}' matches several tasks; use a longer part of the ID:{candidates}"""
 
 
 class NotRunning(BadInput):
@@ -93,8 +114,54 @@ class NotYourTask(BackburnerError):
     exit_code = 3
 
 
+class NoPasskey(BackburnerError):
+    """This page has no passkey. Add one in its settings, or approve in a terminal."""
+
+    exit_code = 3
+
+
+class PairingClosed(BackburnerError):
+    """No terminal waits for the number of a page. Run in a terminal of your own: backburner web"""
+
+    exit_code = 3
+
+
+class PasskeysNotHere(BackburnerError):
+    """Passkeys do not work at {origin}: open the page at http://backburner.localhost, or set `origin` under [web] in config.toml."""
+
+    exit_code = 3
+
+
+class ProofRefused(BackburnerError):
+    """Not approved: {reason}."""
+
+    exit_code = 3
+
+
+class WebApprovalOff(BackburnerError):
+    """Approving in the web interface is turned off: `web` under [approval] in config.toml is not "passkey"."""
+
+    exit_code = 3
+
+
+class TooManyRequests(BackburnerError):
+    """Too many attempts. Try again in {seconds} s."""
+
+
 class QuestionChanged(BackburnerError):
     """Not approved: the command of {task_id} has changed since approval was requested. Review it, then run: backburner approve {task_id} --seen {seen}"""
+
+    exit_code = 3
+
+
+class ChangesConflict(BackburnerError):
+    """Nothing was applied: the project has changed since {task_id} started, or the changes cannot be applied safely: {paths}."""
+
+    exit_code = 1
+
+
+class ChangesDiffer(BackburnerError):
+    """Nothing was applied: the changes of {task_id} are not those that were shown. Review them, then run: backburner apply {task_id} --seen {seen}"""
 
     exit_code = 3
 
@@ -103,6 +170,10 @@ class TaskNotFound(BackburnerError):
     """Task {task_id} not found."""
 
     exit_code = 4
+
+
+class NoTasks(TaskNotFound):
+    """There are no tasks in this project yet."""
 
 
 class BatchNotFound(TaskNotFound):
@@ -121,6 +192,10 @@ class WaitTimedOut(BackburnerError):
 
 class IllegalTransition(BackburnerError):
     """The {noun} is {state} and cannot be {event}."""
+
+
+class AlreadyInState(IllegalTransition):
+    """The {noun} is already {state}."""
 
 
 class StaleRun(BackburnerError):
@@ -145,6 +220,18 @@ class LedgerUnavailable(BackburnerError):
 
 class LedgerTooNew(BackburnerError):
     """The ledger {path} was written by a newer version of Backburner (schema {found}; this version supports up to {known}). Upgrade Backburner, or use another --home."""
+
+
+class BackupFailed(BackburnerError):
+    """Cannot write the backup {file}: {reason}."""
+
+
+class RestoreFailed(BackburnerError):
+    """Cannot restore {file}: {reason}. Nothing was changed."""
+
+
+class HomeInUse(BackburnerError):
+    """The home {home} is in use by {users}. Cancel running tasks or wait for them, close chats, `top` and MCP clients, stop the engine (kill PID), then try again. Nothing was changed."""
 
 
 class WorktreeFailed(BackburnerError):

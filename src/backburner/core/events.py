@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+STEP_DECIDED = "step_decided"  # the gate decided on a step of an external agent
+
 
 class Event(NamedTuple):
     """One row of the event log; ids increase in commit order."""

@@ -1,19 +1,29 @@
-"""Formats durations, times, results of runs and notices as text for people and agents."""
+"""Formats durations, times, results of runs and notices as text for people and agents. Imports little: see `interfaces/cli/short_reads.py`."""
 
-import shlex
 import time
-from collections.abc import Sequence
 
-from backburner.core.models import Entry, Run, Task
-from backburner.core.states import Result, RunState
 from backburner.core.terminal_text import visible
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from backburner.core.models import Entry, Run, Task
+    from backburner.core.states import Result, RunState
+
+_UNQUOTED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789@%+=:,./-_")
 
 
 def iso(at: int | None) -> str | None:
     """Format milliseconds UTC as ISO 8601: `2026-02-09T14:30:22.123Z`."""
     if at is None:
         return None
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(at // 1000))}.{at % 1000:03d}Z"
+    return f"{_second(at // 1000)}.{at % 1000:03d}Z"
+
+
+def _second(at: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at))
 
 
 def local_time(at: int | None) -> str:
@@ -34,7 +44,7 @@ def duration(milliseconds: int | None) -> str:
     return f"{seconds}s"
 
 
-def elapsed(entry: Entry, now: int) -> int | None:
+def elapsed(entry: "Entry", now: int) -> int | None:
     """Return how long the latest run took or has been running, in milliseconds; None if it never started."""
     run = entry.run
     if run is None or run.started_at is None:
@@ -61,16 +71,20 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def run_error(run: Run) -> str | None:
+def run_error(run: "Run") -> str | None:
     """Return why a run failed, is waiting or was skipped. One skipped run can stand for several skipped slots."""
     if run.error and run.cause.skipped_before:
         return f"{run.error} (and {run.cause.skipped_before:,} earlier slots)"
     return run.error
 
 
-def describe_result(result: Result, exit_code: int | None, error: str | None, timeout_ms: int | None) -> str:
-    """Describe in a few words how a run ended."""
+def describe_result(result: "Result", exit_code: int | None, error: str | None, timeout_ms: int | None, *, agent: bool = False) -> str:
+    """Describe in a few words how a run ended. The run of an agent has no process of its own: if it failed, its error says why."""
+    from backburner.core.states import Result
+
     match result:
+        case Result.EXIT | Result.SIGNAL if agent and error and exit_code != 0:
+            return error
         case Result.EXIT:
             return f"exit {exit_text(exit_code)}"
         case Result.SIGNAL:
@@ -87,12 +101,22 @@ def describe_result(result: Result, exit_code: int | None, error: str | None, ti
             return error or str(result)
 
 
-def command_line(command: Sequence[str], shell: bool) -> str:
+def command_line(command: "Sequence[str]", shell: bool) -> str:
     """Format a command as it would be typed. Control and formatting characters are escaped, so that nothing is hidden."""
-    text = command[0] if shell else shlex.join(command)
+    text = command[0] if shell else quoted(command)
     shown = visible(text)
     edges = len(shown) - len(shown.lstrip(" ")), len(shown) - len(shown.rstrip(" "))
     return "␠" * edges[0] + shown.strip(" ") + "␠" * edges[1] if any(edges) else shown
+
+
+def quoted(words: "Iterable[str]") -> str:
+    """Join words as a shell would read them. Like `shlex.join`, which loads `re`."""
+    return " ".join(word if word and _UNQUOTED.issuperset(word) else "'" + word.replace("'", "'\"'\"'") + "'" for word in words)
+
+
+def sentence(text: str) -> str:
+    """Return a text with a full stop at its end, unless it ends with one."""
+    return text if text.endswith((".", "!", "?", "…")) else f"{text}."
 
 
 def delay_text(task_id: str, reason: str) -> str:
@@ -109,11 +133,13 @@ def refusal_text(task_id: str, *, expired: bool) -> str:
 _MAX_ANSWER_CHARACTERS = 8000
 
 
-def agent_notice(task: Task, n: int, state: RunState, outcome: str, answer: str | None) -> str:
+def agent_notice(task: "Task", n: int, state: "RunState", outcome: str, answer: str | None) -> str:
     """Return the notice for the session that submitted an agent task, with the agent's answer (up to 8,000 characters).
 
     `outcome` describes how the run ended.
     """
+    from backburner.core.states import RunState
+
     title = "[BACKGROUND RESUME COMPLETED]" if n > 1 else "[BACKGROUND TASK COMPLETED]"
     if state != RunState.COMPLETED:
         title = title.replace("COMPLETED", "CANCELLED" if state == RunState.CANCELLED else "ERROR")
@@ -127,12 +153,25 @@ def agent_notice(task: Task, n: int, state: RunState, outcome: str, answer: str 
     return "\n".join(lines)
 
 
-def notice_text(task_id: str, state: RunState, outcome: str, summary: str | None, log: str, artifacts: Sequence[str] = ()) -> str:
+def notice_text(
+    task_id: str,
+    state: "RunState",
+    outcome: str,
+    summary: str | None,
+    log: str,
+    artifacts: "Sequence[str]" = (),
+    notes: "Sequence[str]" = (),
+    output: str = "",
+) -> str:
     """Return the notice about the end of a command. `outcome` describes how the run ended."""
-    parts = [outcome if state != RunState.COMPLETED else "", summary or ""]
+    from backburner.core.states import RunState
+
+    parts = [outcome if state != RunState.COMPLETED else "", summary or "", *notes]
     description = "; ".join(part for part in parts if part)
     files = f" Files in the work/ folder next to it: {', '.join(artifacts)}" if artifacts else ""
-    return f"Background task {task_id} {state}{': ' + description if description else ''}. Output: {log}{files}"
+    ended = f"Background task {task_id} {state}{': ' + description if description else ''}"
+    text = f"{sentence(ended)} Output: {log}{files}"
+    return text if output in ("", summary) else f"{text}\n{output}"
 
 
 def short_fingerprint(fingerprint: str | None) -> str | None:

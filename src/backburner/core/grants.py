@@ -4,7 +4,11 @@ from typing import NamedTuple
 
 
 class Grant(NamedTuple):
-    """A permanent permission: a trusted project, or a command that is always allowed in one project."""
+    """A permanent permission in one project.
+
+    `kind` is `trust`; `always`, for a command that is always allowed; or `connect`, for a port of this machine that sandboxed commands may
+    connect to, which is the only word of `command`.
+    """
 
     grant_id: int
     kind: str

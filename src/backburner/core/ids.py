@@ -1,7 +1,7 @@
 """Generates readable ids for tasks and runs, and masks the values of variables that look like secrets."""
 
+import functools
 import os
-import re
 import time
 
 _used_ids: dict[str, object] = {}
@@ -9,13 +9,21 @@ _used_ids: dict[str, object] = {}
 
 def slug(text: str, max_length: int = 32) -> str:
     """Turn `text` into a part of an id or folder name: letters, digits, dots, dashes and underscores only."""
+    import re  # slow to load, and not needed for a list
+
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:max_length] or "task"
 
 
 def stem(command: list[str] | tuple[str, ...], shell: bool = False) -> str:
     """Return the short name of a command for its task id: the base name of its program."""
-    first = command[0] if command else ""
+    return _stem(command[0] if command else "", shell)
+
+
+@functools.lru_cache(64)
+def _stem(first: str, shell: bool) -> str:
     if shell:
+        import re
+
         first = next((word for word in first.split() if not re.match(r"[A-Za-z_]\w*=", word)), "")  # a variable's value may be a secret
     name = os.path.basename(first.rstrip("/"))
     return slug(os.path.splitext(name)[0])
@@ -43,14 +51,27 @@ def run_id(task_id: str, n: int) -> str:
     return task_id if n == 1 else f"{task_id}.{n}"
 
 
+def short_id(task_id: str) -> str:
+    """Return the id of a task without its date: the part that is shown where there is little room, and accepted as a reference."""
+    has_date = task_id.startswith("task_") and len(task_id) > 13 and task_id[5:13].isdecimal() and task_id[13] == "_"
+    return task_id[14:] if has_date else task_id
+
+
+def outside_id(task_id: str) -> str:
+    """Return the id of the task that offers to run a command without the sandbox in which it failed."""
+    return f"{task_id}_outside"
+
+
 def is_later_run(reference: str, task_id: str) -> bool:
     """Return whether a reference is the id of a run of this task other than the first."""
     return reference.startswith(f"{task_id}.")
 
 
-_SECRET = re.compile(r"(?i)(secret|token|passw|pwd$|api_?key|access_?key|private|credential|auth|cookie|session)")
+_SECRET = r"(?i)(secret|token|passw|pwd$|api_?key|access_?key|private|credential|auth|cookie|session)"
 
 
 def masked(env: dict[str, str]) -> dict[str, str]:
     """Return the variables with the values of secret-looking names replaced by `***`."""
-    return {name: "***" if _SECRET.search(name) else value for name, value in env.items()}
+    import re
+
+    return {name: "***" if re.search(_SECRET, name) else value for name, value in env.items()}

@@ -3,11 +3,13 @@
 Approval questions and the ledger contain the command unmasked.
 """
 
-import functools
-import re
-from collections.abc import Sequence
-
 from backburner.core.formatting import command_line
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Sequence
 
 MASK = "***"
 # A name that contains one of these words. The pattern takes linear time on long lines.
@@ -24,10 +26,24 @@ _JOINED_OR_NEXT = {"sshpass": "-p", "redis-cli": "-a|--pass"}
 
 
 _POSSIBLE_SECRET = rf"{_WORDS}|://|curl|{_JOINED}|{'|'.join(_JOINED_OR_NEXT)}"  # text without a match contains no secret
+# ASCII text without any of these contains no secret. Few commands do, so that `re` is loaded only for those.
+_HINTS = ("token", "secret", "pass", "key", "credential", "cookie", "session", "auth", "://", "curl", "mysql", "mariadb", "redis-cli")
 
 
-@functools.cache  # compiled when first needed: few commands contain a secret, and compiling takes 2 ms
-def _patterns() -> tuple[re.Pattern[str], ...]:
+def _may_contain_secret(text: str) -> bool:
+    lower = text.lower()
+    return not text.isascii() or any(hint in lower for hint in _HINTS)
+
+
+_compiled: "tuple[re.Pattern[str], ...]" = ()
+
+
+def _patterns() -> "tuple[re.Pattern[str], ...]":
+    global _compiled
+    import re
+
+    if _compiled:
+        return _compiled
     patterns = (
         rf"((?P<quote>['\"]){_NAME}\s*:\s*)[^\s'\"](?:(?!(?P=quote))[^\n])*",  # 'Authorization: Bearer "abc"', up to the same quote
         rf"({_NAME}[\"']\s*:\s*)(?:{_QUOTED})",  # {{"password": "abc"}}
@@ -40,19 +56,28 @@ def _patterns() -> tuple[re.Pattern[str], ...]:
         rf"(\b{_JOINED}\b[^\n|;&]{{0,400}}?\s(?-i:-p)){_VALUE}",  # mysql -pabc
         *(rf"(\b{name}\b[^\n|;&]{{0,400}}?\s(?-i:{options})[\s=]*){_VALUE}" for name, options in _JOINED_OR_NEXT.items()),  # sshpass -p abc
     )
-    return tuple(re.compile(pattern, re.IGNORECASE) for pattern in patterns)
+    _compiled = tuple(re.compile(pattern, re.IGNORECASE) for pattern in patterns)
+    return _compiled
 
 
 def hide_secrets(text: str) -> str:
     """Replace everything in a text that looks like a secret with `***`."""
+    if not _may_contain_secret(text):
+        return text
+    import re
+
     if re.search(_POSSIBLE_SECRET, text, re.IGNORECASE):
         for pattern in _patterns():
             text = pattern.sub(rf"\1{MASK}", text)
     return text
 
 
-def masked_words(command: Sequence[str]) -> list[str]:
+def masked_words(command: "Sequence[str]") -> list[str]:
     """Return the arguments of a command with its secrets masked."""
+    if not any(map(_may_contain_secret, command)):
+        return list(command)
+    import re
+
     names = {word.rpartition("/")[2] for word in command}
     passwords = "|".join(options for name, options in _JOINED_OR_NEXT.items() if name in names)
     joined = "|".join(filter(None, [passwords, "-p" if any(re.fullmatch(_JOINED, name) for name in names) else ""]))
@@ -73,6 +98,6 @@ def masked_words(command: Sequence[str]) -> list[str]:
     return words
 
 
-def masked_line(command: Sequence[str], shell: bool) -> str:
+def masked_line(command: "Sequence[str]", shell: bool) -> str:
     """Format a command as it would be typed, with its secrets masked."""
     return command_line(masked_words(command), shell).replace(f"'{MASK}'", MASK)

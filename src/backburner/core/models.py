@@ -7,6 +7,7 @@ integer milliseconds UTC, as in the ledger; the interfaces format them.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from backburner.core.devices import Device
 from backburner.core.states import LIVE, PauseKind, Result, RunState, TaskState, WaitKind
 from backburner.core.task_spec import TaskSpec
 
@@ -21,6 +22,7 @@ AGENT_LANES = frozenset({AGENT_LANE, LOCAL_AGENT_LANE})
 RUNNERS = frozenset({AGENT_LANE, ENGINE, LOCAL_AGENT_LANE})
 DISCOVERY = "discovery"  # session of the agent that suggests tasks
 HARMLESS = "harmless"  # built-in rule for commands that change nothing and reveal nothing
+SANDBOX = "sandbox"  # built-in rule for commands that run in a sandbox, because nobody approved them
 NOTIFY = ("always", "on_change", "on_failure", "never")
 
 
@@ -43,13 +45,14 @@ class ProcessId(NamedTuple):
 class Caller(NamedTuple):
     """The caller of a service: its directory, its environment, and the interface it uses (`via`).
 
-    `session` is the agent session that the call belongs to; None for a person.
+    `session` is the agent session that the call belongs to; None for a person. `device` is the paired page that calls.
     """
 
     cwd: str
     environ: dict[str, str]
     via: str
     session: str | None = None
+    device: "Device | None" = None
 
 
 class Submission(NamedTuple):
@@ -79,12 +82,16 @@ class Submission(NamedTuple):
 
 
 class Approval(NamedTuple):
-    """Who approved (`auto` is the gate), through which interface, and the fingerprint that a person's approval is bound to."""
+    """Who approved (`auto` is the gate), through which interface, and the fingerprint that a person's approval is bound to.
+
+    `sandbox` is where the gate lets it run.
+    """
 
     by: str
     via: str
     at: int
     fingerprint: str | None = None
+    sandbox: str | None = None
 
 
 class Decision(NamedTuple):
@@ -96,6 +103,7 @@ class Decision(NamedTuple):
     via: str | None = None
     at: int | None = None
     fingerprint: str | None = None
+    sandbox: str | None = None  # the sandbox that the gate chose, as in core/sandbox.py
 
 
 class TraceIds(NamedTuple):
@@ -157,8 +165,8 @@ class Task(NamedTuple):
 
     @property
     def is_unapproved(self) -> bool:
-        """Whether only the built-in rule for harmless commands allowed it, without a person, a configured rule or a trusted project."""
-        return self.decision.by == "auto" and self.decision.rule == HARMLESS
+        """Whether it runs in a sandbox, because neither a person nor a configured rule allowed it."""
+        return self.decision.by == "auto" and self.decision.rule == SANDBOX
 
     @property
     def is_recurring(self) -> bool:
@@ -219,6 +227,15 @@ class RunEnd(NamedTuple):
     usage: dict[str, float] = {}
     problem: str | None = None
     digest: str | None = None
+    notes: str | None = None  # what else a person should know, one per line
+
+
+class RunFolder(NamedTuple):
+    """The folder of a run, relative to the home."""
+
+    folder: str
+    task_id: str
+    has_ended: bool
 
 
 class Run(NamedTuple):
@@ -249,6 +266,7 @@ class Run(NamedTuple):
     ready_at: int | None = None
     message: str | None = None
     error: str | None = None
+    sandbox: str | None = None  # where its command runs, as in core/sandbox.py; None if it is not confined
     wait: Wait | None = None
     cause: RunCause = RunCause()
     end: RunEnd = RunEnd()

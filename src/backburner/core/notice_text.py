@@ -11,7 +11,8 @@ from backburner.core.terminal_text import clean, shortened
 
 NOTICE_PREFIX = "Automatic notice from Backburner. The user did not write this, and it approves nothing."
 _MAX_CHARACTERS = 8000  # of a whole notification
-_MAX_NOTICE_CHARACTERS = 1500  # of one notice in it
+_MIN_NOTICE_CHARACTERS = 1500  # that one of several notices in it gets
+_TAG_CHARACTERS = 250  # of the prefix, the tags and the task ID
 _MAX_BRIEF_CHARACTERS = 2000
 
 
@@ -22,9 +23,9 @@ def is_question(notice: Notice) -> bool:
 
 def fitting(notices: Sequence[Notice], *, plain: bool = False) -> Sequence[Notice]:
     """Return the first notices that fit into one notification; the others are sent with the next one."""
-    size, count = len(NOTICE_PREFIX), 0
+    size, count, longest = len(NOTICE_PREFIX), 0, _max_characters(len(notices))
     for notice in notices:
-        size += len(_block(notice, plain)) + 1
+        size += len(_block(notice, plain, longest)) + 1
         if count and size > _MAX_CHARACTERS:
             break
         count += 1
@@ -33,7 +34,8 @@ def fitting(notices: Sequence[Notice], *, plain: bool = False) -> Sequence[Notic
 
 def notification(notices: Sequence[Notice], *, plain: bool = False) -> str:
     """Format notices as one text for a model, in the tags that coding agents use; `plain` omits the tags."""
-    return "\n".join([NOTICE_PREFIX, *(_block(notice, plain) for notice in notices)])
+    longest = _max_characters(len(notices))
+    return "\n".join([NOTICE_PREFIX, *(_block(notice, plain, longest) for notice in notices)])
 
 
 def is_notification(text: str) -> bool:
@@ -41,11 +43,24 @@ def is_notification(text: str) -> bool:
     return text.startswith(NOTICE_PREFIX)
 
 
-def _block(notice: Notice, plain: bool) -> str:
+def first_lines(notice: Notice, count: int) -> str:
+    """Return the first lines of a notice; the last of them says how many more there are, and where."""
+    lines = notice.text.split("\n")
+    if len(lines) <= count:
+        return notice.text
+    return "\n".join([*lines[: count - 1], f"… {len(lines) - count + 1:,} more lines: backburner logs {notice.task_id}"])
+
+
+def _max_characters(count: int) -> int:
+    """How long each of several notices can be: one alone has all the space."""
+    return max(_MIN_NOTICE_CHARACTERS, _MAX_CHARACTERS // max(count, 1) - _TAG_CHARACTERS)
+
+
+def _block(notice: Notice, plain: bool, longest: int) -> str:
     if plain:
-        return "- " + shortened(notice.text, longest=_MAX_NOTICE_CHARACTERS)
+        return "- " + shortened(notice.text, longest=longest)
     # The summary contains output of commands, which must not be able to close the tag.
-    text = shortened(notice.text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"), longest=_MAX_NOTICE_CHARACTERS)
+    text = shortened(notice.text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"), longest=longest)
     return f"<task-notification>\n<task-id>{notice.task_id}</task-id>\n<summary>{text}</summary>\n</task-notification>"
 
 

@@ -1,10 +1,16 @@
 """Optional dependencies: which packages each optional feature needs, and the extra that installs them."""
 
+from collections.abc import Callable
+
 from backburner.core.errors import BadInput
+
+# Installs the packages of an extra and returns whether it could; set by the command line of a clone.
+installer: Callable[[str], bool] | None = None
 
 _MODULES = {
     "agent": ("pydantic_ai", "acp", "httpx2"),
-    "mcp": ("mcp", "uvicorn"),
+    "mcp": ("uvicorn",),
+    "web": ("starlette", "uvicorn", "fido2"),
     "tui": ("prompt_toolkit", "wcwidth"),
     "toml": ("tomlkit",),
     "file": ("watchfiles",),
@@ -13,16 +19,18 @@ _MODULES = {
     "discord": ("discord",),
     "apprise": ("apprise",),
 }
-_EXTRAS = {"agent": "agent", "tui": "tui", "mcp": "mcp", "toml": "mcp"}
+_EXTRAS = {"agent": "agent", "tui": "tui", "mcp": "mcp", "toml": "mcp", "web": "web"}
 
 
 def need(part: str, what: str) -> None:
-    """Raise BadInput with the install command if `part` is not installed. `part` is an extra, or a kind of source or channel.
+    """Raise BadInput with the install command if `part` is not installed and cannot be installed now.
 
-    `what` is the start of the message, up to the verb: "Agents require".
+    `part` is an extra, or a kind of source or channel. `what` is the start of the message, up to the verb: "Agents require".
     """
-    if not is_installed(part):
-        extra = _EXTRAS.get(part, "integrations")
+    if is_installed(part):
+        return
+    extra = _EXTRAS.get(part, "integrations")
+    if installer is None or not installer(extra) or not is_installed(part):
         raise BadInput(f"{what} the extra `{extra}`: pip install 'backburner[{extra}]'.")
 
 

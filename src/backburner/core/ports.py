@@ -4,7 +4,7 @@ import errno
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import NamedTuple, Protocol
 
-from backburner.core.claims import ClaimedRun
+from backburner.core.claims import ClaimedRun, LogEnd
 from backburner.core.models import ProcessId
 from backburner.core.states import Result, WaitKind
 
@@ -21,6 +21,7 @@ class Outcome(NamedTuple):
     digest: str | None = None  # hash of the result, for `notify = on_change`
     report: bool = True  # whether the agent considers the result worth a notice
     problem: str | None = None  # kind of failure
+    notes: tuple[str, ...] = ()  # what else a person should know
 
 
 class Handle(Protocol):
@@ -42,8 +43,8 @@ class Handle(Protocol):
         """Stop the command and verify that all its processes are gone; None if it ended before the first signal was sent."""
         ...
 
-    def close(self) -> tuple[str | None, int | None]:
-        """Finish the log; returns its summary and its number of lines."""
+    def close(self) -> LogEnd:
+        """Finish the log and return what is stored of it."""
         ...
 
 
@@ -127,6 +128,10 @@ class Channel(Protocol):
 
     async def send(self, message: OutgoingMessage) -> str | None:
         """Send a message. Returns its id in the service if it can be answered, else None. Raises DeliveryFailed."""
+        ...
+
+    async def check(self) -> None:
+        """Raise DeliveryFailed if its settings cannot work. Sends no message."""
         ...
 
     def replies(self) -> "AsyncIterator[ChannelReply]":

@@ -47,6 +47,8 @@ _SUMMARIES = (
     # make: "make: *** [Makefile:3: all] Error 2"
     r"^(make(?:\[\d+\])?: \*\*\* .+)$",
 )
+# What npm and pip print about newer versions of themselves after the end.
+_ADVERTISEMENT = r"npm notice(?: |$)|\[notice\] (?:A new release of pip|To update, run)"
 _CARGO_RESULT = r"(?a)test result: (ok|FAILED)\. (\d{1,9}) passed; (\d{1,9}) failed; (\d{1,9}) ignored"
 _UNITTEST_RAN = r"^Ran (\d+) tests? in ([\d.]+s)$"
 _UNITTEST_END = r"^(OK|FAILED|NO TESTS RAN)( \(.+\))?$"
@@ -56,6 +58,7 @@ _GO = r"^(ok|FAIL)\s+(\S+)\s+(?:[\d.]+s|\(cached\))|^(FAIL)\s+(\S+) \["
 def summarize(tail: str) -> str | None:
     """Return the line that summarizes the output: the closing line of a known tool, or the last line that is not blank."""
     lines = [line[:_MAX_LINE_CHARACTERS] for line in map(clean, tail.splitlines()[-400:]) if line]
+    lines = [line for line in lines if not re.match(_ADVERTISEMENT, line)] or lines
     if not lines:
         return None
     return shortened(_unittest(lines) or _go_test(lines) or _known(lines) or lines[-1])

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from backburner.core.claims import RunResult
+from backburner.core.formatting import sentence
 from backburner.core.models import DISCOVERY, Run, Submission, Task
 from backburner.core.states import Result, RunState, TaskEvent, TaskState
 from backburner.core.task_spec import SourceKind
@@ -117,24 +118,21 @@ def title(task: Task) -> str:
     return visible(task.spec.name or task.task_id)
 
 
-def recurring_notice(task: Task, run: Run, ending: RunResult, after: NextStep, outcome: str, log: str) -> str:
+def recurring_notice(task: Task, ending: RunResult, after: NextStep, outcome: str) -> str:
     """Return the notice about the end of a run. `outcome` describes how it ended."""
-    result = _cut(readable(ending.answer).strip(), task.task_id) if ending.answer else ending.summary or ""
+    last = after.event in (TaskEvent.DONE, TaskEvent.FAILED) and task.kind == "scheduled"
+    output = _cut(readable(ending.answer).strip(), task.task_id) if ending.answer else ending.output or ending.summary or ""
     if ending.state == RunState.COMPLETED:
-        text = f"{title(task)}: {result or 'completed, with no output'}"
+        return f"{title(task)}: {output or 'completed, with no output'}{' (This was its last run.)' if last else ''}"
+    if after.event == TaskEvent.PAUSED:
+        text = (
+            f"{sentence(f'{title(task)} is paused because {after.reason}')} To see its runs: backburner status {task.task_id};"
+            f" to continue: backburner unpause {task.task_id}"
+        )
     else:
-        text = f"{title(task)} {ending.state}: {outcome}{'; ' + result if result and result != outcome else ''}"
-    match after.event:
-        case TaskEvent.PAUSED:
-            text = (
-                f"{title(task)} is paused because {after.reason}. To see its runs: backburner status {task.task_id};"
-                f" to continue: backburner unpause {task.task_id}"
-            )
-        case TaskEvent.DONE | TaskEvent.FAILED if task.kind == "scheduled":
-            text += " (This was its last run.)"
-    if task.spec.agent_name is not None and ending.state == RunState.COMPLETED:
-        return text
-    return f"{text}\nOutput: {log}"
+        summary = ending.summary if ending.summary not in (None, outcome) else ""
+        text = f"{title(task)} {ending.state}: {outcome}{'; ' + summary if summary else ''}{' (This was its last run.)' if last else ''}"
+    return text if output in ("", outcome, ending.summary) else f"{text}\n{output}"
 
 
 def _cut(text: str, task_id: str) -> str:
@@ -156,7 +154,7 @@ def budget_message(task: Task, usage: str) -> str:
 
 def waiting_message(task: Task, reason: str, reference: str) -> str:
     """Return the notice for a run that waits for a person; `reference` is the task to approve or reject."""
-    return f"{title(task)} needs your approval: {reason}. {how_to_answer(reference)}"
+    return f"{sentence(f'{title(task)} needs your approval: {reason}')} {how_to_answer(reference)}"
 
 
 def how_to_answer(task_id: str) -> str:

@@ -8,7 +8,7 @@ import zlib
 from collections import deque
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from backburner.core.errors import BadInput
@@ -60,6 +60,11 @@ def slots(schedule: Schedule, after: int) -> Iterator[int]:
 def next_slot(schedule: Schedule, after: int) -> int | None:
     """Return the first slot after a time; None if there is none."""
     return next(slots(schedule, after), None)
+
+
+def upcoming(schedule: Schedule, now: int, count: int) -> list[int]:
+    """Return the next slots, at most `count`."""
+    return list(islice(slots(schedule, now), min(count, schedule.max_runs or count)))
 
 
 def _slots(schedule: Schedule, after: int) -> Iterator[int]:

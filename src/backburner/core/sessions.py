@@ -55,3 +55,8 @@ def agent_task(session: str | None) -> str | None:
     """
     parsed = SessionId.parse(session) if session is not None else None
     return parsed.key if parsed and parsed.client in UNATTENDED else None
+
+
+def submitted_by_agent(task: "Task") -> bool:
+    """Return whether an agent submitted a task. In a chat, what the agent does not wait for counts as submitted by the person."""
+    return task.session is not None and (not is_chat(task.session) or task.parent_task is not None)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from backburner.core.errors import BadInput, ConfigError
 from backburner.core.known_agents import ACP, KNOWN_AGENTS, TYPES
 
-Value = int | float | bool | str
+Value = int | float | bool | str | tuple[str, ...]
 
 
 class Setting(NamedTuple):
@@ -25,6 +25,9 @@ SETTINGS: dict[str, Setting] = {
     "commands.retention_days": Setting(7.0, "Number of days to keep finished tasks."),
     "commands.auto_cleanup": Setting(True, "Delete finished tasks automatically after `retention_days`."),
     "commands.output_cap_mb": Setting(64, "Maximum size of output.log in MiB; the start and the end are kept, and the gap is marked.", 1),
+    "commands.home_limit_gb": Setting(
+        10.0, "Maximum size of the home in GiB; the output and work files of the tasks that ended first are removed. 0 for no limit."
+    ),
     "commands.cancel_grace_seconds": Setting(5.0, "Seconds between SIGTERM and SIGKILL when a command is cancelled."),
     "commands.min_free_memory_mb": Setting(0, "Start no commands while less than this much memory is free, in MiB; 0 for no limit."),
     "commands.max_load": Setting(0.0, "Start no commands while the 1-minute load average is above this; 0 for no limit."),
@@ -94,6 +97,16 @@ SETTINGS: dict[str, Setting] = {
     "telemetry.service_name": Setting("backburner", "Service name in exported traces."),
     "approval.yes_without_terminal": Setting(False, "Allow `approve` and `--yes` without a terminal."),
     "approval.proposal_expiry_hours": Setting(24.0, "Hours after which an unanswered proposal expires."),
+    "approval.web": Setting("passkey", "How to approve in the web interface: passkey, or off."),
+    "web.port": Setting(0, "Port of the web interface on 127.0.0.1; 0 for a fixed port of this home.", 0, 65535),
+    "web.hosts": Setting("", "Additional host names accepted by the web interface, for a tunnel or a proxy; separated by commas."),
+    "web.origin": Setting("", "HTTPS address at which a proxy makes the web interface available, such as https://laptop.example.net."),
+    "sandbox.level": Setting(
+        "auto", "The best sandbox to use: auto, full, partial or none. Without a sandbox, every command needs approval."
+    ),
+    "sandbox.read": Setting((), 'Further files and folders that sandboxed commands can read, such as ["~/data", "/srv/fixtures"].'),
+    "sandbox.pass_env": Setting((), 'Variables of the caller that sandboxed commands get, such as ["DATABASE_URL"].'),
+    "sandbox.connect": Setting((), "TCP ports that sandboxed commands in trusted projects can connect to, such as [5432]."),
 }
 _SERVER_KEYS = ("fallback", "base_url", "api_key_env", "fallback_base_url", "fallback_api_key_env")
 _EXTERNAL_AGENT_KEYS = ("type", "command", "url", "password_env", "mode", "auth", "asks")
@@ -101,7 +114,7 @@ AGENT_KEYS = ("description", "model", *_SERVER_KEYS, "instructions", "tools", *_
 CHANNEL_KEYS = ("type", "target", "people", "token", "token_env", "url", "url_env", "secret", "secret_env", "base_url")
 CHANNEL_TYPES = ("discord", "webhook", "apprise")
 SECTIONS = frozenset({*(name.split(".")[0] for name in SETTINGS), "channels"})
-FILE_ONLY = "approval"
+FILE_ONLY = ("approval", "sandbox")
 
 
 class Config(NamedTuple):
@@ -115,10 +128,19 @@ class Config(NamedTuple):
     channels: dict[str, dict[str, str]] = {}
 
     def number(self, name: str) -> float:
-        return float(self.values[name])
+        value = self.values[name]
+        assert not isinstance(value, tuple)
+        return float(value)
 
     def whole(self, name: str) -> int:
-        return int(self.values[name])
+        value = self.values[name]
+        assert not isinstance(value, tuple)
+        return int(value)
+
+    def listed(self, name: str) -> tuple[str, ...]:
+        value = self.values[name]
+        assert isinstance(value, tuple)
+        return value
 
     def text(self, name: str) -> str:
         return str(self.values[name])
@@ -160,7 +182,7 @@ def resolve(
         for name, (where, value) in layer.items():
             if name not in SETTINGS:
                 raise ConfigError(f"unknown setting '{name}'{_suggest(name)}", where=where)
-            if not where.startswith(path) and name.split(".")[0] == FILE_ONLY:
+            if not where.startswith(path) and name.split(".")[0] in FILE_ONLY:
                 raise ConfigError(f"'{name}' can only be set in {path}", where=where)
             values[name] = _checked(name, value, where)
             origins[name] = where
@@ -262,6 +284,8 @@ def _checked(name: str, value: object, where: str) -> Value:
     match setting.default:
         case bool():
             return _boolean(name, value, where)
+        case tuple():
+            return _listed(name, value, where)
         case int() | float() as default:
             kind = type(default)
             try:
@@ -283,7 +307,24 @@ def _checked(name: str, value: object, where: str) -> Value:
                 and not re.fullmatch(r"([01]?\d|2[0-3]):[0-5]\d-([01]?\d|2[0-3]):[0-5]\d", str(value))
             ):
                 raise ConfigError(f"'{name}' must be a time range such as 22:00-07:00, not {value!r}", where=where)
+            if name == "sandbox.level" and value not in ("auto", "full", "partial", "none"):
+                raise ConfigError(f"'{name}' must be auto, full, partial or none, not {value!r}", where=where)
+            if name == "approval.web" and value not in ("passkey", "off"):
+                raise ConfigError(f"'{name}' must be passkey or off, not {value!r}", where=where)
+            if name == "web.origin" and value and not re.fullmatch(r"https://[a-z0-9.-]+(:\d+)?", str(value)):
+                raise ConfigError(f"'{name}' must be an address such as https://laptop.example.net, not {value!r}", where=where)
             return str(value)
+
+
+def _listed(name: str, value: object, where: str) -> tuple[str, ...]:
+    kind = int if name == "sandbox.connect" else str
+    if not isinstance(value, list) or not all(isinstance(item, kind) and not isinstance(item, bool) for item in value):
+        raise ConfigError(f"'{name}' must be a list of {'port numbers' if kind is int else 'strings'}, not {value!r}", where=where)
+    if wrong := [item for item in value if kind is int and not 0 < int(item) < 65536]:
+        raise ConfigError(f"'{name}' contains {wrong[0]}, which is not a port", where=where)
+    if wrong := [item for item in value if name == "sandbox.read" and not str(item).startswith(("/", "~/"))]:
+        raise ConfigError(f"'{name}' must contain absolute paths or paths that start with ~/, not {wrong[0]!r}", where=where)
+    return tuple(map(str, value))
 
 
 def _boolean(name: str, value: object, where: str) -> bool:
@@ -338,7 +379,9 @@ def _server_settings(section: dict[str, str], prefix: str = "") -> dict[str, str
     return {key: section[prefix + key] for key in ("base_url", "api_key_env") if prefix + key in section}
 
 
-def agent_settings(config: Config, name: str, *, recurring: bool = False, model: str | None = None) -> dict[str, str]:
+def agent_settings(
+    config: Config, name: str, *, recurring: bool = False, model: str | None = None, path: str = "config.toml"
+) -> dict[str, str]:
     """Return the settings of an agent: `model` overrides the agent's own settings, and these override `[models]`.
 
     Raises BadInput if there is no agent of that name, or no model for it. An address and its key apply only to the provider of the
@@ -367,7 +410,7 @@ def agent_settings(config: Config, name: str, *, recurring: bool = False, model:
     if not settings["model"]:
         raise BadInput(
             "No model is configured for agents. With Ollama (https://ollama.com): run `ollama pull qwen3`, then add"
-            ' `[models]` and `default = "ollama:qwen3"` to config.toml, or use another model, such as "openai-chat:gpt-5".'
-            " External agents use their own model: `--agent opencode`; see: backburner agents"
+            f' `[models]` and `default = "ollama:qwen3"` to {path}, or use another model, such as "openai-chat:gpt-5".'
+            " External agents use their own model, such as `--agent opencode`."
         )
     return settings

@@ -5,7 +5,7 @@ A *state* is the current phase of a run; a *result* says how it ended.
 
 from enum import StrEnum
 
-from backburner.core.errors import IllegalTransition
+from backburner.core.errors import AlreadyInState, IllegalTransition
 
 
 class RunState(StrEnum):
@@ -57,6 +57,8 @@ class NoticeKind(StrEnum):
     WAITING = "waiting"
     PAUSED = "paused"
     DELAYED = "delayed"
+    REMOVED = "removed"  # output was removed because the home was too large
+    ANSWERED = "answered"  # confirms the answer that a person gave in a channel
 
 
 class WaitKind(StrEnum):
@@ -157,6 +159,8 @@ def advance_task(state: TaskState, event: TaskEvent) -> TaskState:
     try:
         return TASK_TRANSITIONS[state, event]
     except KeyError:
+        if state in {reached for (_, wanted), reached in TASK_TRANSITIONS.items() if wanted == event}:
+            raise AlreadyInState(noun="task", state=state) from None
         raise IllegalTransition(noun="task", state=state, event=_participle(event)) from None
 
 

@@ -188,6 +188,8 @@ class TaskSpec(NamedTuple):
 def set_fields(record: Any) -> dict[str, Any]:
     """Return the fields of a named tuple that differ from their defaults."""
     defaults = record._field_defaults
+    if record == tuple(defaults.values()):
+        return {}
     return {name: value for name, value in record._asdict().items() if name not in defaults or value != defaults[name]}
 
 

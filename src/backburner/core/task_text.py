@@ -1,17 +1,20 @@
 """Formats tasks for output: JSON with stable keys, the table, the details, and single lines. Reads the width of the terminal."""
 
 import json
-import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from backburner.core import formatting
-from backburner.core.ids import slug
+from backburner.core import formatting, task_table
+from backburner.core.ids import outside_id, slug
 from backburner.core.masking import masked_line, masked_words
-from backburner.core.models import PRIORITIES, Entry, Run, Task
+from backburner.core.models import PRIORITIES, SANDBOX, Entry, Run, Task
+from backburner.core.sandbox import Network, sandbox_from
+from backburner.core.sessions import submitted_by_agent
+from backburner.core.states import WaitKind
 from backburner.core.task_spec import budget_fields, options_fields, set_fields, source_fields
-from backburner.core.terminal_text import cells, clean, cut, fitted, shortened, visible
+from backburner.core.task_table import colour
+from backburner.core.terminal_text import clean, cut, readable, shortened, visible
 
 if TYPE_CHECKING:
     from backburner.core.events import Event
@@ -19,21 +22,7 @@ if TYPE_CHECKING:
     from backburner.core.progress import Progress
     from backburner.core.run_inspection import RunInspection
 
-COLOURS = {
-    "completed": "32",
-    "failed": "31",
-    "cancelled": "33",
-    "running": "36",
-    "pending": "2",
-    "proposed": "35",
-    "active": "36",
-    "paused": "33",
-    "done": "32",
-    "rejected": "33",
-    "expired": "33",
-}
 _RULE = "─"
-_MIN_DESCRIPTION_COLUMNS = 12
 _MAX_LINE_CHARACTERS = 1000
 
 
@@ -55,7 +44,9 @@ def as_json(entry: Entry, now: int, *, exact: bool = False) -> dict[str, object]
         "shell": task.spec.command.shell,
         "cwd": task.spec.cwd,
         "project": task.project,
+        "created_by": "agent" if submitted_by_agent(task) else "user",
         "created_at": formatting.iso(task.created_at),
+        "updated_at": formatting.iso(max(filter(None, (task.created_at, task.decision.at, run and run.started_at, run and run.ended_at)))),
         "started_at": formatting.iso(run.started_at) if run else None,
         "completed_at": formatting.iso(run.ended_at) if run else None,
         "duration_seconds": None if elapsed is None else elapsed / 1000,
@@ -68,6 +59,8 @@ def as_json(entry: Entry, now: int, *, exact: bool = False) -> dict[str, object]
         "approved_via": task.decision.via,
         "approved_at": formatting.iso(task.decision.at),
         "rule": task.decision.rule,
+        "sandbox": sandbox_from(run.sandbox).text() if run and run.sandbox else None,
+        "notes": (run.end.notes or "").splitlines() if run else [],
         "fingerprint": formatting.short_fingerprint(entry.question_fingerprint),
         "reasons": list(task.decision.reasons),
         "restarted_from": task.restarted_from,
@@ -170,42 +163,9 @@ def print_json(value: object) -> None:
     print(json.dumps(value, indent=2 if sys.stdout.isatty() else None))
 
 
-def colour(status: str, width: int = 0) -> str:
-    text = status.ljust(width)
-    return f"\x1b[{COLOURS.get(status, '0')}m{text}\x1b[0m" if coloured() else text
-
-
-def coloured() -> bool:
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
 def table(entries: Sequence[Entry], now: int, *, plain: bool = False) -> str:
-    """Format tasks as a table, newest last. A narrow terminal gets fewer columns; `plain` ignores the terminal."""
-    width = columns(1) if sys.stdout.isatty() and not plain else 10_000
-    heads = ("ID", "Status", "Started", "Duration", "Description")
-    rows = [_row(entry, now) for entry in reversed(entries)]
-    widths = [max(len(head), *(cells(row[i]) for row in rows)) for i, head in enumerate(heads)]
-    shown = [0, 1, 2, 3, 4]
-    for dropped in (2, 3, 4):
-        if sum(widths[i] for i in shown if i != 4) + len(shown) - 1 + _MIN_DESCRIPTION_COLUMNS > width:
-            shown.remove(dropped)
-    widths[4] = max(_MIN_DESCRIPTION_COLUMNS, min(widths[4], width - sum(widths[i] for i in shown if i != 4) - len(shown) + 1))
-    lines = [" ".join(heads[i].ljust(widths[i]) for i in shown).rstrip(), " ".join(_RULE * widths[i] for i in shown)]
-    for row in rows:
-        texts = [colour(row[1], widths[1]) if i == 1 and not plain else fitted(row[i], widths[i]) for i in shown]
-        lines.append(" ".join(texts).rstrip())
-    return "\n".join(lines)
-
-
-def columns(descriptor: int) -> int:
-    """Return the width of a terminal in columns; 80 if it is unknown."""
-    return terminal(descriptor)[0]
-
-
-def terminal(descriptor: int) -> tuple[int, int]:
-    """Return the columns and lines of a terminal; 80 and 24 if they are unknown."""
-    size = os.get_terminal_size(descriptor)
-    return size.columns or 80, size.lines or 24
+    """Format tasks as a table, newest last. A narrow terminal gets IDs without their dates, and fewer columns; `plain` ignores it."""
+    return task_table.table([_row(entry, now) for entry in entries], plain=plain)
 
 
 def bar(fraction: float, width: int) -> str:
@@ -238,7 +198,7 @@ def live_line(entry: Entry, progress: "Progress | None", waits_for: str | None, 
 
 def rows(entries: Sequence[Entry], now: int) -> str:
     """Format tasks for other programs: one per line, with fields separated by tabs."""
-    return "\n".join("\t".join(_row(entry, now)) for entry in entries)
+    return task_table.tab_separated([_row(entry, now) for entry in entries])
 
 
 def _row(entry: Entry, now: int) -> tuple[str, str, str, str, str]:
@@ -305,13 +265,16 @@ def details(
     if task.spec.description:
         lines.append(f"Description: {clean(task.spec.description)}")
     lines.append(f"Directory: {visible(task.spec.cwd)}")
+    if task.restarted_from:
+        lines.append(f"Restarted from: {task.restarted_from}")
     lines += _order_lines(entry, inspection)
     if task.is_recurring:
         lines += [f"When: {when}", f"Notify: {', '.join([task.spec.notify or '', *task.spec.channels])}", *_option_lines(task)]
         if task.recurring.paused_because and entry.status == "paused":
             lines += [f"Paused because: {task.recurring.paused_because}", f"To continue: backburner unpause {task.task_id}"]
+    approved = f"Approved: {task.decision.by} at {formatting.local_time(task.decision.at)} (rule: {task.decision.rule or '-'})"
     if run is None and task.is_recurring and entry.status in ("active", "paused"):
-        return Details("\n".join([*lines, *(["", "Runs:", *history(runs)] if runs else ["No run yet."])]))
+        return Details("\n".join([*lines, approved, *(["", "Runs:", *history(runs)] if runs else ["No run yet."])]))
     if run is None:
         lines.append(f"Why it needs approval: {'; '.join(task.decision.reasons)}")
         if entry.status == "proposed":
@@ -320,35 +283,52 @@ def details(
                 lines.append(f"Fingerprint: {formatting.short_fingerprint(entry.question_fingerprint)}")
             lines.append(f"To approve: backburner approve {task.task_id}")
         return Details("\n".join(lines))
-    lines.append(f"Approved: {task.decision.by} at {formatting.local_time(task.decision.at)} (rule: {task.decision.rule or '-'})")
+    lines.append(approved)
+    if run.sandbox:
+        lines.append(f"Sandbox: {visible(sandbox_from(run.sandbox).text())}")
     if task.is_recurring:
         lines += ["", "Runs:", *history(runs), "", "Latest run:"]
     if run.state == "waiting":
         lines.append(f"Waiting because: {run.error}")
         if entry.question_fingerprint:
             lines.append(f"Fingerprint: {formatting.short_fingerprint(entry.question_fingerprint)}")
-        lines.append(f"To approve: backburner approve {run.wait.target if run.wait and run.wait.target else task.task_id}")
+        if run.wait_kind is WaitKind.TASK and run.wait:
+            lines.append(f"To approve: backburner approve {run.wait.target}")
+        elif run.wait is None or run.wait.is_for_person:
+            lines.append(f"To approve: backburner approve {task.task_id}")
         return Details("\n".join(lines))
     lines.append(f"Started: {formatting.local_time(run.started_at)}")
     if run.ended_at is not None:
         lines.append(f"Completed: {formatting.local_time(run.ended_at)}")
     lines.append(f"Duration: {formatting.duration(formatting.elapsed(entry, now))}")
     if run.end.result:
-        if run.started_at is not None:
+        if run.started_at is not None and task.spec.agent_name is None:
             lines.append(f"Exit code: {formatting.exit_text(run.end.exit_code, killed=run.end.result == 'signal')}")
         if run.end.result != "exit" or run.error:
             label = "Not started" if run.started_at is None else "Ended"
-            lines.append(f"{label}: {formatting.describe_result(run.end.result, run.end.exit_code, run.error, task.spec.timeout_ms)}")
-        if run.error and run.end.result == "exit":
+            lines.append(
+                f"{label}: {formatting.describe_result(run.end.result, run.end.exit_code, run.error, task.spec.timeout_ms, agent=task.spec.agent_name is not None)}"
+            )
+        if run.error and run.end.result == "exit" and task.spec.agent_name is None:
             lines.append(f"Note: {run.error}")
     elif run.process:
         lines.append(f"Process: {run.process.pid}")
+    if run.end.problem == SANDBOX:
+        lines.append(f"To run it without the sandbox: backburner approve {outside_id(task.task_id)}")
+    lines += [f"Note: {visible(note)}" for note in (run.end.notes or "").splitlines()]
     lines += [*_usage_lines(run.end.usage), *_inspection_lines(entry, inspection)]
-    shown = [shortened(clean(line), longest=_MAX_LINE_CHARACTERS) for line in output.decode("utf-8", "replace").splitlines()]
-    more = ["", f"Full output: {log}", f"Trace: backburner traces --span {run.span_id}"]
-    if shown:
-        return Details("\n".join(lines), "\n".join([f"Recent output (last {len(shown)} lines):", _RULE * 60, *shown, *more]))
+    more = [f"Full output: {log}"] if run.started_at is not None else []
+    more = ["", *more, f"Trace: backburner traces --span {run.span_id}"]
+    if shown := recent_lines(output):
+        title = f"Recent output (last {'1 line' if len(shown) == 1 else f'{len(shown)} lines'}):"
+        return Details("\n".join(lines), "\n".join([title, _RULE * 60, *shown, *more]))
     return Details("\n".join([*lines, *more]))
+
+
+def recent_lines(output: bytes) -> list[str]:
+    """The lines of an output with their indentation, shortened; of a line that was overwritten with \\r, only the last state."""
+    text = readable(output.decode("utf-8", "replace")).removesuffix("\n")
+    return [shortened(line.rstrip(), longest=_MAX_LINE_CHARACTERS) for line in text.split("\n")] if text else []
 
 
 def _order_lines(entry: Entry, inspection: "RunInspection") -> list[str]:
@@ -389,7 +369,8 @@ def _inspection_lines(entry: Entry, inspection: "RunInspection") -> list[str]:
     if progress := inspection.progress:
         shown_bar = ""
         if progress.fraction is not None and sys.stdout.isatty():
-            shown_bar = f"{bar(progress.fraction, 20)} {percent(progress.fraction)} "
+            known = percent(progress.fraction)
+            shown_bar = f"{bar(progress.fraction, 20)} {'' if known in progress.text else f'{known} '}"
         lines.append(f"Progress: {shown_bar}{progress.text}")
     if entry.task.spec.command.ready_when is not None and entry.run and entry.is_live:
         if entry.run.ready_at is not None:
@@ -397,24 +378,36 @@ def _inspection_lines(entry: Entry, inspection: "RunInspection") -> list[str]:
         else:
             lines.append(f"Ready: not yet (waiting for {visible(entry.task.spec.command.ready_when)})")
     if inspection.ports:
-        lines.append(f"Listening on: {', '.join(map(str, inspection.ports))}")
+        lines.append(f"Listening on: {', '.join(map(str, inspection.ports))}{_within(entry)}")
     if inspection.artifacts:
         lines.append(f"Files: {', '.join(inspection.artifacts)}")
     return lines
 
 
+def _within(entry: Entry) -> str:
+    """Where the ports of a server exist, if that is not the machine."""
+    in_sandbox = entry.run and entry.run.sandbox and sandbox_from(entry.run.sandbox).network is Network.NONE
+    return " (only inside its sandbox; servers can be reached in trusted projects)" if in_sandbox else ""
+
+
 def ready_line(entry: Entry, ports: Sequence[int]) -> str:
     """Return the line for a server that is ready."""
-    where = f", listening on {', '.join(map(str, ports))}" if ports else ""
+    where = f", listening on {', '.join(map(str, ports))}{_within(entry)}" if ports else ""
     return f"{entry.task.task_id} ready{where}"
 
 
-def ended_line(entry: Entry, now: int) -> str:
-    """Return the line for a finished task."""
+def ended_line(entry: Entry, now: int, before: str = "") -> str:
+    """Return the line for a finished task; `before` says what had not happened yet."""
     run = entry.run
     elapsed = formatting.elapsed(entry, now)
     parts = [formatting.duration(elapsed)] if elapsed is not None else []
     if run and run.end.result:
-        parts.insert(0, formatting.describe_result(run.end.result, run.end.exit_code, run.error, entry.task.spec.timeout_ms))
+        parts.insert(
+            0,
+            formatting.describe_result(
+                run.end.result, run.end.exit_code, run.error, entry.task.spec.timeout_ms, agent=entry.task.spec.agent_name is not None
+            ),
+        )
     summary = f": {run.end.summary}" if run and run.end.summary else ""
-    return f"{entry.task.task_id} {entry.status} ({', '.join(parts)}){summary}"
+    status = f"{run.state if run and entry.task.is_recurring else entry.status} {before}".rstrip()
+    return f"{entry.task.task_id} {status} ({', '.join(parts)}){summary}"

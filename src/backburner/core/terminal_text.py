@@ -1,11 +1,15 @@
 """Makes untrusted text safe to show in a terminal: it cannot move the cursor, hide text, or imitate Backburner's own output.
 
 `clean` and `visible` take a complete text; `Screen` takes streamed output; `cells`, `cut` and `fitted` work with the number of terminal
-columns. Patterns are compiled when first used.
+columns. `re` is loaded when it is first needed: most texts are plain, and loading it takes as long as half of a `backburner list`.
 """
 
 import codecs
-import re
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    import re
 
 # An escape sequence, complete or not: CSI; OSC, DCS, SOS, PM or APC; any other. The pattern always matches after an ESC and contains
 # no second ESC, so every ESC of a text starts a match. A match of any group but the first means that the sequence is complete. A
@@ -23,14 +27,25 @@ _MAX_CHARACTERS_PER_COLUMN = 8  # a letter with its combining accents
 
 def clean(text: str) -> str:
     """Remove terminal escapes and control characters, so that a line of output can be shown."""
-    text = re.sub(_ESCAPE, "", text)
+    if "\x1b" in text:
+        import re
+
+        text = re.sub(_ESCAPE, "", text)
     return (text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)).strip()
 
 
 def readable(text: str) -> str:
     """Remove escapes and control characters from output. Of a line that was overwritten, only the last state is kept."""
-    text = re.sub(f"{_ESCAPE}|{_REMOVED}", "", text)
+    if not text.replace("\n", "").replace("\t", "").isprintable():
+        import re
+
+        text = re.sub(f"{_ESCAPE}|{_REMOVED}", "", text)
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+
+
+def encodable(text: str) -> str:
+    """Replace unpaired surrogates, which broken output can contain and UTF-8 cannot encode."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def shortened(line: str, suffix: str = "", longest: int = 200) -> str:
@@ -101,6 +116,8 @@ class Screen:
         return shown
 
     def _safe(self, text: str) -> bytes:
+        import re
+
         text, self._buffered = self._buffered + text, ""
         if (start := text.rfind("\x1b")) >= 0:
             last = re.compile(_ESCAPE).match(text, start)
@@ -108,7 +125,7 @@ class Screen:
                 text, self._buffered = text[:start], text[start:]
         return re.sub(f"{_ESCAPE}|{_REMOVED}", self._replacement, text).encode()
 
-    def _replacement(self, found: re.Match[str]) -> str:
+    def _replacement(self, found: "re.Match[str]") -> str:
         if found[2] != "m" or len(found[1]) > _MAX_COLOUR_CHARACTERS or not (colours := _colours(found[1])):
             return ""
         self._coloured = True
@@ -117,6 +134,8 @@ class Screen:
 
 def _colours(parameters: str) -> list[str]:
     """Return the parameters of a colour sequence without "conceal" (8); empty if it is not a plain colour sequence."""
+    import re
+
     kept: list[str] = []
     rest = parameters.split(";")
     if not re.fullmatch("[0-9;:]*", parameters):

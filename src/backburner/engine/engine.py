@@ -9,7 +9,8 @@ import os
 from typing import TYPE_CHECKING
 
 from backburner.coordination.daemon_process import DaemonProcess
-from backburner.coordination.launcher import process_command
+from backburner.coordination.launcher import process_command, rotate_log
+from backburner.core.errors import BackburnerError
 from backburner.core.models import AGENT_LANE, ENGINE, LOCAL_AGENT_LANE, TRACE_CURSOR, ProcessId
 from backburner.core.ports import Executor
 from backburner.core.settings import Config
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("backburner")
 
-_CLEAN_UP_INTERVAL = 6 * 3600.0
+_CLEAN_UP_INTERVAL = 900.0  # seconds; old tasks are deleted about once a day, see `Retention.confirmed_time`
+_FOLDERS_PER_BATCH = 50
+_CLEAN_UP_PAUSE = 0.02  # seconds between two batches
 # seconds: new traces are collected this long before they are sent, and sent again after this long if that failed
 _TRACE_DELAY, _TRACE_RETRY_DELAY = 1.0, 30.0
 
@@ -43,7 +46,10 @@ class Engine:
         self._schedule_timer: asyncio.TimerHandle | None = None
         self._suggestion_timer: asyncio.TimerHandle | None = None
         self._clean_up_timer: asyncio.TimerHandle | None = None
+        self._cleaning: asyncio.Task[None] | None = None
         config = parts.config.current
+        if parts.config.problem:
+            log.warning("Nothing is started until the settings are valid again: %s", parts.config.problem)
         self._runner = Runner(
             parts.runs,
             parts.queries,
@@ -52,10 +58,10 @@ class Engine:
             parts.clock,
             runner=ENGINE,
             owner=processes.myself(),
-            cap=config.whole("commands.max_concurrent"),
+            cap=self._max_concurrent(),
             grace=config.number("commands.cancel_grace_seconds"),
             changed=process.wake_others,
-            changed_since=lambda work: parts.gate.changed(work.task, work.environment),
+            recheck=lambda work: parts.gate.recheck(work.task, work.environment),
             admit=lambda wanted: capacity.allowed_starts(parts.config.current, wanted),
         )
         self._recovery = RunRecovery(
@@ -71,11 +77,16 @@ class Engine:
         )
 
     def tick(self) -> None:
-        """Do everything that is due now."""
-        if self._clean_up_timer is None:
-            self._clean_up()
+        """Do everything that is due now.
+
+        If config.toml was invalid when the engine started, it only records ends and cancels: what may start depends on the rules in it.
+        """
         self._recovery.take_over()
         self._runner.tick()
+        if self._parts.config.problem:
+            return
+        if self._clean_up_timer is None:
+            self._clean_up()
         self._send_traces()
         self._parts.proposals.expire_overdue()
         self._fire_schedules()
@@ -86,6 +97,7 @@ class Engine:
         """Whether anything runs, is scheduled, or must be delivered or watched."""
         return bool(
             self._runner.busy
+            or (self._cleaning and not self._cleaning.done())
             or self._parts.live_work.active_runs()
             or self._parts.live_work.pending_runners()
             or (self._parts.config.current.flag("tasks.enabled") and self._parts.live_work.next_slot_at() is not None)
@@ -95,15 +107,20 @@ class Engine:
         )
 
     def config_changed(self, config: Config) -> None:
-        self._runner.cap = config.whole("commands.max_concurrent")
+        self._runner.cap = self._max_concurrent()
         self._runner.grace = config.number("commands.cancel_grace_seconds")
         self._executor.output_cap = config.whole("commands.output_cap_mb") << 20
+
+    def _max_concurrent(self) -> int:
+        return 0 if self._parts.config.problem else self._parts.config.current.whole("commands.max_concurrent")
 
     async def close(self) -> None:
         """Stop without ending anything: commands, agents and deliveries continue, and the next engine takes them over."""
         for timer in (self._schedule_timer, self._suggestion_timer, self._clean_up_timer):
             if timer:
                 timer.cancel()
+        if self._cleaning:
+            self._cleaning.cancel()
         if self._sending:
             self._sending.cancel()  # the process that it started continues
         self._children.release()
@@ -189,9 +206,25 @@ class Engine:
         self._sending = None
 
     def _clean_up(self) -> None:
-        """Remove old tasks and files: when the engine starts, and every six hours while it runs."""
+        """Remove old tasks and files behind the first pass, and every quarter of an hour while the engine runs."""
         self._clean_up_timer = asyncio.get_running_loop().call_later(_CLEAN_UP_INTERVAL, self._clean_up)
-        retention = self._parts.retention
-        if self._parts.config.current.flag("commands.auto_cleanup") and (as_of := retention.confirmed_time()) is not None:
-            removed = retention.clean_up(as_of=as_of)
-            log.info("removed %d tasks whose retention period has ended", len(removed))
+        if self._cleaning is None or self._cleaning.done():
+            self._cleaning = asyncio.get_running_loop().create_task(self._clean_up_in_batches())
+
+    async def _clean_up_in_batches(self) -> None:
+        """Remove a few tasks at a time, so that commands start and end meanwhile."""
+        retention, count = self._parts.retention, 0
+        try:
+            await asyncio.sleep(0)
+            rotate_log(self._home)
+            if self._parts.config.current.flag("commands.auto_cleanup") and (as_of := retention.confirmed_time()) is not None:
+                for batch in retention.clean_up_batches(as_of=as_of):
+                    count += len(batch)
+                    await asyncio.sleep(_CLEAN_UP_PAUSE)
+                log.info("removed %d tasks whose retention period has ended", count)
+            for number, _ in enumerate(retention.limit_size_batches()):
+                if number % _FOLDERS_PER_BATCH == 0:
+                    await asyncio.sleep(_CLEAN_UP_PAUSE)
+        except BackburnerError as error:  # for example, the disk is full
+            log.warning("clean-up stopped after %d tasks: %s", count, error)
+        self._process.wake()

@@ -2,6 +2,7 @@
 
 import asyncio
 import fcntl
+import gc
 import logging
 import os
 import resource
@@ -20,6 +21,7 @@ from backburner.system.processes import engine_of
 
 log = logging.getLogger("backburner")
 _LOCK_TIMEOUT = 10.0
+_HEARTBEAT_INTERVAL = 5.0
 _SOCKET_LOST_AFTER = 1.0  # seconds: an engine that holds the lock this long and cannot be woken has lost its socket
 
 
@@ -61,7 +63,12 @@ def serve(
             return False
         return serve(home, environ, flags, foreground=foreground)
     parts = open_engine_parts(home, environ, flags)
-    executor = CommandExecutor(home, parts.config.current.whole("commands.output_cap_mb") << 20, files)
+    executor = CommandExecutor(
+        home,
+        parts.config.current.whole("commands.output_cap_mb") << 20,
+        files,
+        lambda: (parts.gate.support(), parts.config.current.listed("sandbox.pass_env")),
+    )
 
     async def main() -> None:
         process = DaemonProcess(
@@ -71,12 +78,15 @@ def serve(
             socket_name=wakeups.ENGINE_SOCKET,
         )
         listening = asyncio.Event()
+        beating = asyncio.create_task(_beat(held))
         running = asyncio.create_task(process.run(Engine(parts, executor, process), listening))
         await asyncio.wait({running, asyncio.create_task(listening.wait())}, return_when=asyncio.FIRST_COMPLETED)
         _release_start_lock(start_lock)
         if ready:
             ready()
+        gc.freeze()  # what is loaded now stays, and need not be searched for garbage again and again
         await running
+        beating.cancel()
         executor.close()
 
     try:
@@ -85,6 +95,13 @@ def serve(
         parts.close()
         os.close(held)
     return True
+
+
+async def _beat(held: int) -> None:
+    """Show that the main loop runs, so that an engine that hangs is noticed and replaced."""
+    while True:
+        processes.record_heartbeat(held)
+        await asyncio.sleep(_HEARTBEAT_INTERVAL)
 
 
 def _prepare_process() -> int:

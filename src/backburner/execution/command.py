@@ -9,29 +9,33 @@ import fcntl
 import os
 import resource
 import signal
+from collections.abc import Callable
 
 from backburner.core import trace_context
-from backburner.core.claims import ClaimedRun
+from backburner.core.claims import ClaimedRun, LogEnd
 from backburner.core.formatting import command_line, iso
 from backburner.core.masking import hide_secrets
-from backburner.core.models import ProcessId, Run, Task
+from backburner.core.models import SANDBOX, ProcessId, Run, Task
 from backburner.core.ports import TEMPORARY_ERRORS, CannotStart, Outcome, StartLater
 from backburner.core.progress import summarize
+from backburner.core.sandbox import Level, Support, sandbox_from
 from backburner.core.states import Result
-from backburner.execution import shim
+from backburner.execution import sandbox_ending, shim
 from backburner.execution.log_writer import COMPLETE, OPEN
 from backburner.execution.output_limit import OutputLimit
 from backburner.execution.output_pipe import Child, LogWriterProcess, OutputPipe, new_pipe, pipe_of
 from backburner.execution.ready_pattern import ReadyPattern
-from backburner.execution.unapproved_environment import unapproved_environment
-from backburner.system import processes, run_files, run_inspection
+from backburner.execution.sandbox import Confinement, Request, confine
+from backburner.system import log_file, processes, run_files, run_inspection
 from backburner.system.file_watch import FileWatch
 from backburner.system.home import Home, create, is_locked, write_all
 from backburner.system.log_file import NAME, Log, header
+from backburner.system.sandbox_support import find_support
 
 _KILL_TIMEOUT = 5.0  # seconds that processes may take to disappear after SIGKILL
 _MIN_LOG_INTERVAL, _MAX_LOG_INTERVAL = 0.02, 0.25  # seconds between two checks of the log of a command that is not ready
 _MIN_PORT_INTERVAL, _MAX_PORT_INTERVAL = 0.1, 1.0  # seconds between two checks of the ports of a command that is not ready
+_MAX_KEPT_TEXT = 1 << 17  # bytes of the beginning and the end of a log that are read for its summary and its notice
 _OUTPUT_TIMEOUT = 2.0  # seconds that output may take to arrive after the end of a command whose shim was killed
 
 
@@ -42,8 +46,16 @@ class StillAlive(Exception):
 class CommandExecutor:
     """Launches commands and takes over running ones for one home. Belongs to one event loop."""
 
-    def __init__(self, home: Home, output_cap: int, files: int | None = None) -> None:
+    def __init__(
+        self,
+        home: Home,
+        output_cap: int,
+        files: int | None = None,
+        sandboxes: Callable[[], tuple[Support, tuple[str, ...]]] | None = None,
+    ) -> None:
+        """`sandboxes` returns what the machine offers, and the variables that are passed on to sandboxed commands."""
         self._home = home
+        self._sandboxes = sandboxes or (lambda: (find_support(home), ()))
         self._files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if files is None else files
         self.output_cap = output_cap
         self._watch: FileWatch | None = None
@@ -54,29 +66,33 @@ class CommandExecutor:
     def launch(self, work: ClaimedRun) -> "Command":
         """Start the command; it survives the end of this process."""
         task, run, environment = work
-        folder = self._home.folder(run.folder)
-        env = {**(unapproved_environment(task, environment, self._home.root) if task.is_unapproved else environment), **task.spec.env}
-        self._check(work, env.get("PATH", os.defpath))
-        env |= {
+        folder, environ = self._home.folder(run.folder), {**environment, **task.spec.env}
+        if task.is_unapproved and run.sandbox is None:
+            raise CannotStart("nobody approved it, and it has no sandbox")  # never: it was checked before
+        self._check(work, environ.get("PATH", os.defpath))
+        own = {
             "BACKBURNER_TASK_ID": task.task_id,
             "BACKBURNER_RUN_ID": run.run_id,
             "BACKBURNER_HOME": self._home.root,
-            "BACKBURNER_RUN_DIR": os.path.join(folder, run_files.WORK),
-            "BACKBURNER_PROGRESS": os.path.join(folder, run_files.WORK, run_inspection.PROGRESS),
+            "BACKBURNER_RUN_DIR": f"{folder}/{run_files.WORK}",
+            "BACKBURNER_PROGRESS": f"{folder}/{run_files.WORK}/{run_inspection.PROGRESS}",
             processes.TAG_VARIABLE: run.process_tag,
             trace_context.VARIABLE: trace_context.traceparent(run.trace_id, run.span_id),
         }
-        env.setdefault("PYTHONUNBUFFERED", "1")  # so that a Python program's lines are in the log when they are printed
-        if "PWD" in env:
-            env["PWD"] = task.spec.cwd
-        log, pipe, theirs = os.path.join(folder, NAME), None, ()
+        log, pipe, theirs, confinement = f"{folder}/{NAME}", None, (), None
         try:
             run_files.make(folder)
-            env |= run_files.write_inputs(self._home, run, self.output_cap)
-            env = shim.prepare(folder, task, env, self.output_cap, self._files)
+            own |= run_files.write_inputs(self._home, run, self.output_cap)
+            own["PYTHONUNBUFFERED"] = environ.get("PYTHONUNBUFFERED", "1")  # so that lines are in the log at once
+            if "PWD" in environment:
+                own["PWD"] = task.spec.cwd
+            confinement = self._confine(work, own) if run.sandbox and task.is_unapproved else None
+            env = confinement.environment if confinement else {**environ, **own}
+            sandbox = (confinement.prefix, confinement.redirects, confinement.kept) if confinement else ((), "", "")
+            env = shim.prepare(folder, task, env, self.output_cap, self._files, sandbox)
             write_all(create(log), log_header(work))
             pipe, *theirs = new_pipe(log, self.output_cap)
-            child = self._spawn(folder, pipe, *theirs, task.spec.cwd, env)
+            child = self._spawn(folder, pipe, *theirs, task.spec.cwd, env, confinement)
         except OSError as error:
             if pipe:
                 self.log_writer.remove(pipe)
@@ -84,18 +100,50 @@ class CommandExecutor:
         finally:
             for descriptor in theirs:
                 os.close(descriptor)
+            if confinement:
+                confinement.close()
         return Command(self, work, None, pipe, child)
 
-    def _spawn(self, folder: str, pipe: OutputPipe, writer: int, answers: int, cwd: str, env: dict[str, str]) -> Child | None:
+    def _confine(self, work: ClaimedRun, own: dict[str, str]) -> Confinement:
+        """Prepare the sandbox of a run. `own` are the variables that Backburner sets."""
+        task, run, environment = work
+        support, passed = self._sandboxes()
+        request = Request(
+            sandbox_from(str(run.sandbox)),
+            self._home,
+            self._home.folder(run.folder),
+            task.spec.cwd,
+            environment,
+            task.spec.env,
+            own,
+            passed,
+        )
+        return confine(request, support)
+
+    def _spawn(
+        self, folder: str, pipe: OutputPipe, writer: int, answers: int, cwd: str, env: dict[str, str], confinement: Confinement | None
+    ) -> Child | None:
         """Start the shim; its script stays locked while the shim runs. None if the log writer starts it."""
-        script = os.open(os.path.join(folder, run_files.EXIT), os.O_RDONLY)
+        script = os.open(f"{folder}/{run_files.EXIT}", os.O_RDONLY)
         try:
             fcntl.flock(script, fcntl.LOCK_EX)
-            if self.log_writer.start(pipe, (script, writer, answers), cwd, env):
+            if confinement is None and self.log_writer.start(pipe, (script, writer, answers), cwd, env):
                 return None
-            child = Child(
-                ["sh", "-s", "backburner"], executable="/bin/sh", stdin=script, stdout=writer, stderr=answers, cwd=cwd, env=env, start_new_session=True
-            )  # fmt: skip
+
+            def start() -> Child:
+                return Child(
+                    ["sh", "-s", "backburner"],
+                    executable="/bin/sh",
+                    stdin=script,
+                    stdout=writer,
+                    stderr=answers,
+                    cwd=cwd,
+                    env=env,
+                    start_new_session=True,
+                    pass_fds=confinement.descriptors if confinement else (),
+                )
+
+            child = confinement.start(start) if confinement else start()
             self.log_writer.add(pipe)  # not before, because the command need not wait for it
             return child
         finally:
@@ -122,7 +170,8 @@ class CommandExecutor:
         if not task.spec.command.shell and not processes.executable_of(task.spec.command.words[0], task.spec.cwd, path):
             name = task.spec.command.words[0]
             exists = os.path.exists(os.path.join(task.spec.cwd, name)) and "/" in name
-            raise CannotStart(f"{name}: {'cannot be executed' if exists else 'command not found'}", 126 if exists else 127)
+            hint = " (use --shell for a shell command line)" if " " in name and not exists else ""
+            raise CannotStart(f"{name}: {'cannot be executed' if exists else 'command not found'}{hint}", 126 if exists else 127)
 
     def folder(self, run: Run) -> str:
         return self._home.folder(run.folder)
@@ -189,8 +238,10 @@ class Command:
         self.closed = False
         self.grew = asyncio.Event()  # set when the log has grown
         self._executor, self._task, self._process_tag = executor, work.task, work.run.process_tag
+        self._path = work.task.spec.env.get("PATH", work.environment.get("PATH", os.defpath))
+        self._sandbox = sandbox_from(work.run.sandbox) if work.run.sandbox and work.task.is_unapproved else None
         self._folder = executor.folder(work.run)
-        self.log = os.path.join(self._folder, NAME)
+        self.log = f"{self._folder}/{NAME}"
         self._pipe, self._child, self._rebooted = pipe, child, rebooted
         self._start = pipe.start if pipe else None
 
@@ -217,14 +268,30 @@ class Command:
             self._pipe = self._executor.log_writer.add(pipe)
 
     async def ended(self) -> Outcome:
-        """Wait for the end of the command itself; its descendants may continue."""
+        """Wait for the end of the command itself; its descendants may continue, except in a sandbox."""
+        return await self._leave_sandbox(await self._ended())
+
+    async def _leave_sandbox(self, outcome: Outcome) -> Outcome:
+        """End what is left in the sandbox, and look at what the command has done."""
+        if self._sandbox is None or self._rebooted:
+            return outcome
+        sandbox_ending.end_processes(self._folder, self._process_tag)
+        if sandbox_ending.is_plain(self._sandbox, outcome.exit_code):
+            return outcome
+        found = await asyncio.to_thread(sandbox_ending.finish, self._sandbox, self._task, self._folder, outcome.exit_code, self._path)
+        outcome = outcome._replace(notes=found.notes)
+        if found.reason is None or outcome.error:
+            return outcome
+        return outcome._replace(error=f"it may have failed because of the sandbox: {found.reason}", problem=SANDBOX)
+
+    async def _ended(self) -> Outcome:
         if not await self._reported():
             if self._child:
                 await _wait_for_child(self._child)
             elif self.process:
                 await _wait_for_exit(self.process)
-        code = run_files.exit_code(self._folder)
-        if code is None and not self._rebooted:
+        found = run_files.exit_file(self._folder)
+        if found.code is None and not self._rebooted:
             # a shim that is being started holds its lock but does not have the tag in its environment yet
             while self.process is None and is_locked(os.path.join(self._folder, run_files.EXIT)):
                 await asyncio.sleep(0.05)
@@ -234,20 +301,20 @@ class Command:
             if self._start and self._pipe and self.process is None and not shim.has_begun(self._folder):
                 self._executor.log_writer.remove(self._pipe)  # the next start has another one
                 raise StartLater("the log writer was killed before it started the command")
-            code = run_files.exit_code(self._folder)
-        complete = self._rebooted or await self._wait_for_output()
+            found = run_files.exit_file(self._folder)
+        complete = self._rebooted or await self._wait_for_output(found.output)
         missing = "" if complete else "part of its output may be missing: its supervisor and the log writer were killed"
-        if code is None:
+        if found.code is None:
             cause = "the machine was restarted" if self._rebooted else "its supervisor was killed"
             return Outcome(Result.LOST, None, "; ".join(filter(None, (f"its end was not observed: {cause} while it ran", missing))))
-        return Outcome(Result.EXIT, code, missing or None, None if self._child else shim.ended_at(self._folder))
+        return Outcome(Result.EXIT, found.code, missing or None, None if self._child else found.changed_at)
 
     async def _reported(self) -> bool:
         """Wait for the log writer's report of the end; False if it did not start the command, or was killed."""
         if self._start is None:
             return False
         await self._has_started()
-        return await asyncio.shield(self._start.ended)
+        return self._start.ended.result() if self._start.ended.done() else await asyncio.shield(self._start.ended)
 
     async def _has_started(self) -> None:
         """Wait until the log writer has started the shim, if it was asked to; CannotStart or StartLater if it could not."""
@@ -289,15 +356,20 @@ class Command:
             self._child.wait()
         await self._wait_for_output()
         code = run_files.exit_code(self._folder)
-        return Outcome(Result.SIGNAL, 137) if killed or code is None else Outcome(Result.EXIT, code)
+        return await self._leave_sandbox(Outcome(Result.SIGNAL, 137) if killed or code is None else Outcome(Result.EXIT, code))
 
     async def _signal_until_gone(self, number: int, seconds: float) -> list[ProcessId]:
         """Signal every process of the run and wait for them to exit; returns those that are left after `seconds`."""
         loop = asyncio.get_running_loop()
         deadline, pause, signalled, continued = loop.time() + seconds, 0.002, set(), set()
-        group = self.process.pid if self.process and processes.send_group(self.process, number) else None
+        in_sandbox = self._sandbox is not None and self._sandbox.level is Level.FULL
+        group = self.process.pid if not in_sandbox and self.process and processes.send_group(self.process, number) else None
         while left := await self._executor.members(self.process, self._process_tag):
+            # The outermost process of a sandbox reports how the command ended; it ends by itself.
+            monitor = sandbox_ending.monitor_of(left) if in_sandbox else None
             for member in left:
+                if member == monitor and len(left) > (1 if self._child is None else 2):
+                    continue
                 reached = member in signalled or (group is not None and _group_of(member.pid) == group)
                 if number == signal.SIGKILL or not reached:
                     processes.send(member, number)
@@ -314,17 +386,22 @@ class Command:
             pause = min(pause * 2, 0.1)
         return []
 
-    def close(self) -> tuple[str | None, int | None]:
-        """Finish the log and release all resources; returns its summary and its number of lines."""
+    def close(self) -> LogEnd:
+        """Finish the log and release all resources."""
         self.closed = True
         try:
+            if (output := log_file.small_output(self._folder, min(_MAX_KEPT_TEXT, self._executor.output_cap))) is not None:
+                text = output.decode("utf-8", "replace")
+                lines = output.count(b"\n") + (output[-1:] not in (b"\n", b""))
+                return LogEnd(summarize(text[-_MAX_KEPT_TEXT // 2 :]), lines, text)
             limit = OutputLimit(self._folder, self._executor.output_cap)
             if limit.is_exceeded and not is_locked(self.log) and run_files.output_state(self._folder) != OPEN:
                 limit.finish()
             with Log(self._folder) as log:
-                return summarize(log.tail(400, longest=1 << 16).decode("utf-8", "replace")), log.count_lines()
+                text = b"".join(log.bounded(_MAX_KEPT_TEXT)).decode("utf-8", "replace")
+                return LogEnd(summarize(text[-_MAX_KEPT_TEXT // 2 :]), log.count_lines(), text)
         except OSError:
-            return None, None
+            return LogEnd()
 
     @property
     def log_size(self) -> int:
@@ -333,10 +410,13 @@ class Command:
         except OSError:
             return 0
 
-    async def _wait_for_output(self) -> bool:
-        """Wait until the log has all output of the command; False if it cannot be known. Usually the shim has waited for that."""
+    async def _wait_for_output(self, state: str = "") -> bool:
+        """Wait until the log has all output of the command; False if it cannot be known. Usually the shim has waited for that.
+
+        `state` is what the exit file says about the output, if that was just read.
+        """
         pause, waited = 0.0005, 0.0
-        while not (state := run_files.output_state(self._folder)):
+        while not (state := state or run_files.output_state(self._folder)):
             if self._pipe and self._pipe.is_empty:
                 return True
             if not (self._pipe or is_locked(self.log)):

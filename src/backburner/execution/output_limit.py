@@ -4,6 +4,7 @@ The log writer does this for the logs that it has locked. Offsets stay valid whi
 log is rewritten as the beginning, a line that says how much is missing, and the end.
 """
 
+import contextlib
 import ctypes
 import errno
 import fcntl
@@ -47,8 +48,13 @@ class OutputLimit:
             return log
         if not os.path.isfile(self._capped_file) or os.path.islink(self._capped_file):
             write_atomically(self._capped_file, "")
+        with Log(self._folder) as old:
+            lines, cuts = old.removed_lines() + old.line_ends(self._punched, until), old.cuts()
         if _punch(log, self._punched, until - self._punched):
             self._punched = until
+            lines -= sum(cut.lines for cut in cuts)
+            with contextlib.suppress(OSError):  # only the number of lines is lost
+                write_atomically(self._capped_file, "\n".join(map(str, [*cuts, Cut(0, self._head, 0, 0, lines)])))
             return log
         return self._rewrite(log, size)
 
@@ -61,7 +67,7 @@ class OutputLimit:
                 return log  # it was cut with another limit
             kept = size - self._tail // 2
             dropped = before.dropped + kept - self._head - before.marker
-            marker = cut_marker(dropped)
+            marker, lines = cut_marker(dropped), before.lines + old.line_ends(self._head + before.marker, kept)
             new = create(temporary)
             try:
                 fcntl.flock(new, fcntl.LOCK_EX)
@@ -69,7 +75,7 @@ class OutputLimit:
                     file.writelines(piece for _, piece in old.chunks(0, self._head))
                     file.write(marker)
                     file.writelines(piece for _, piece in old.chunks(kept, size))
-                write_atomically(self._capped_file, str(Cut(os.fstat(new).st_ino, self._head, dropped, len(marker))))
+                write_atomically(self._capped_file, str(Cut(os.fstat(new).st_ino, self._head, dropped, len(marker), lines)))
                 os.replace(temporary, self.path)
             except OSError:
                 os.close(new)
@@ -87,10 +93,11 @@ class OutputLimit:
             if not log.has_hole:
                 return
             with open(create(temporary), "wb") as new:
-                before, cuts = 0, []
+                before, cuts, lines = 0, [], log.removed_lines()
                 for after, piece in log.chunks(0):
                     if after - before != len(piece):  # a hole, read as its marker
-                        cuts.append(Cut(os.fstat(new.fileno()).st_ino, new.tell(), after - before, len(piece)))
+                        cuts.append(Cut(os.fstat(new.fileno()).st_ino, new.tell(), after - before, len(piece), lines))
+                        lines = 0
                     new.write(piece)
                     before = after
         write_atomically(self._capped_file, "\n".join(map(str, cuts)))

@@ -1,5 +1,6 @@
 """The pipe that a command writes its output to, and the process that moves it from there to the log; see log_writer.py."""
 
+import _socket
 import asyncio
 import contextlib
 import fcntl
@@ -86,7 +87,7 @@ def new_pipe(log: str, limit: int) -> tuple[OutputPipe, int, int]:
     with contextlib.suppress(OSError):
         fcntl.fcntl(writer, _SETPIPE_SZ, log_writer.PIPE_BYTES)
     try:
-        ours, theirs = socket.socketpair()
+        ours, theirs = _socket.socketpair()  # `socket` takes several times longer to make its objects
     except OSError:
         os.close(reader)
         os.close(writer)
@@ -125,11 +126,8 @@ class LogWriterProcess:
         self._started_at = 0.0
 
     def start(self, pipe: OutputPipe, streams: Sequence[int], cwd: str, env: Mapping[str, str]) -> bool:
-        """Have the log writer start a shim with these standard streams; False if there is none, or it cannot do this now.
-
-        A single command is not passed on, because that takes a little longer and nothing else waits.
-        """
-        if self._control is None or self._unsent or not self._pipes:
+        """Have the log writer start a shim with these standard streams; False if there is none, or it cannot do this now."""
+        if self._control is None or self._unsent:
             return False
         request = os.fsencode("\0".join((pipe.log, cwd, *(f"{name}={value}" for name, value in env.items()))))
         request = b"%s\0%d\0%s" % (log_writer.START, pipe.limit, request)

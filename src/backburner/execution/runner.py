@@ -10,17 +10,18 @@ import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from backburner.core.claims import ClaimedRun, RunResult
+from backburner.core.claims import ClaimedRun, LogEnd, Recheck, RunResult
 from backburner.core.errors import LedgerUnavailable, StaleRun
 from backburner.core.formatting import duration
-from backburner.core.models import Clock, ProcessId, Run, Task
+from backburner.core.models import SANDBOX, Clock, ProcessId, Run, Task
+from backburner.core.output_excerpt import excerpt
 from backburner.core.ports import TEMPORARY_ERRORS, CannotStart, Executor, Handle, Outcome, StartLater, Suspended
 from backburner.core.states import Result, RunState, WaitKind
 from backburner.core.store_ports import LedgerQueries, RunnerQueue
 from backburner.execution.delays import Delays
 from backburner.system import log_file, processes, run_files, run_inspection
 from backburner.system.home import Home
-from backburner.system.unapproved import MAX_FILE_BYTES
+from backburner.system.sandbox_environment import MAX_FILE_BYTES
 
 log = logging.getLogger("backburner")
 
@@ -29,7 +30,7 @@ _ADMISSION_INTERVAL = 0.5  # seconds between two starts while capacity limits ar
 _MAX_SLEEP = 30.0  # seconds, so that a changed clock or a suspended machine is noticed
 _CPU_TIME_UP = 128 + 24
 _FILE_TOO_LARGE = 128 + 25
-_RECORD_DELAY = 0.02  # seconds: many commands have ended by then and need not be recorded as running
+_RECORD_DELAY = 0.05  # seconds: many commands have ended by then and need not be recorded as running
 _BIG_LOG_BYTES = 1 << 20
 _KILLED, _TERMINATED = 128 + 9, 128 + 15
 
@@ -57,13 +58,13 @@ class Runner:
         cap: int,
         grace: float,
         changed: Callable[[], None],
-        changed_since: Callable[[ClaimedRun], tuple[str, str] | None] = lambda work: None,
+        recheck: Callable[[ClaimedRun], Recheck] = lambda work: Recheck(work.run.sandbox),
         admit: Callable[[int], int] = lambda wanted: wanted,
     ) -> None:
         self.cap, self.grace = cap, grace
         self._queue, self._queries, self._executor, self._home, self._clock = queue, queries, executor, home, clock
         self._runner, self._owner = runner, owner
-        self._changed, self._changed_since, self._admit = changed, changed_since, admit
+        self._changed, self._recheck, self._admit = changed, recheck, admit
         self._live: dict[str, _Live] = {}
         self._ended: list[tuple[Task, RunResult]] = []
         self._delayed = Delays(self._retry_start, self.tick)  # claimed, but the machine has no capacity yet
@@ -84,7 +85,10 @@ class Runner:
         try:
             self._handle_cancels()
             now = self._clock()
-            self._begin(self._queue.claim(self._runner, self._owner, self._capacity(now), now), now)
+            claimed = self._queue.claim(self._runner, self._owner, self._capacity(now), now)
+            self._begin(claimed, now)
+            if claimed:
+                self._changed()
         except LedgerUnavailable as error:
             log.warning("%s", error)
             asyncio.get_running_loop().call_later(_RETRY_DELAY, self.tick)
@@ -93,8 +97,6 @@ class Runner:
         """Start claimed runs, and schedule the next tick if a run will be due."""
         for work in claimed:
             self._start(work)
-        if claimed:
-            self._changed()
         if self.full:
             return  # the next end of a run triggers another claim
         try:
@@ -108,9 +110,9 @@ class Runner:
         """How many more runs may start now: by number, and by the capacity of the machine."""
         ending = sum(ending.run_id in self._live for _, ending in self._ended)
         free = self.cap - len(self._live) + ending - len(self._delayed)
-        if self._stopping or self._delayed or free <= 0 or not self._queue.queued(self._runner, now, 1):
+        if self._stopping or self._delayed or free <= 0:
             return 0
-        if (admitted := self._admit(free)) < free:
+        if (admitted := self._admit(free)) < free and self._queue.queued(self._runner, now, 1):
             self._schedule_tick(_ADMISSION_INTERVAL)
         return admitted
 
@@ -171,11 +173,15 @@ class Runner:
         """Start a claimed run. After a temporary failure it is retried, so that no claimed run is lost."""
         folder = self._home.folder(work.run.folder)
         try:
-            if not just_approved and (changed := self._changed_since(work)):
-                reason, fingerprint = changed
-                log.warning("%s waits for approval: %s", work.run.run_id, reason)
-                self._queue.suspend(work.run.run_id, self._owner, reason, self._clock(), WaitKind.APPROVAL, asked=fingerprint)
+            checked = Recheck(work.run.sandbox) if just_approved else self._recheck(work)
+            if checked.reason is not None:
+                log.warning("%s waits for approval: %s", work.run.run_id, checked.reason)
+                asked = checked.fingerprint
+                self._queue.suspend(work.run.run_id, self._owner, checked.reason, self._clock(), WaitKind.APPROVAL, asked=asked)
                 return
+            if checked.sandbox != work.run.sandbox:
+                self._queue.record_sandbox(work.run.run_id, self._owner, checked.sandbox)
+                work = work._replace(run=work.run._replace(sandbox=checked.sandbox))
             handle = self._executor.launch(work)
         except CannotStart as error:
             self._fail_start(work, folder, error)
@@ -302,22 +308,40 @@ class Runner:
         finally:
             end.cancel()
         state, result = _final_state(outcome, stopped, cancelled.done())
-        summary, lines = await self._close(handle)
+        summary, lines, text = await self._close(handle)
         error = outcome.error
         if outcome.exit_code == _CPU_TIME_UP and (seconds := work.task.spec.command.limits.cpu_seconds):
             error = f"it used up its CPU time of {duration(seconds * 1000)}"
+        if outcome.problem == SANDBOX and (stopped or work.task.is_recurring):
+            outcome = outcome._replace(problem=None)
         if outcome.exit_code == _FILE_TOO_LARGE and work.task.is_unapproved:
             error = f"it wrote a file larger than {MAX_FILE_BYTES >> 30} GiB, the limit for a command that nobody approved"
         if result in (Result.TIMEOUT, Result.AMBIGUOUS):
             error = f"timed out after {duration(work.task.spec.timeout_ms)}"
         ended_at = outcome.ended_at or self._clock()
-        ending = RunResult(work.run.run_id, state, result, ended_at, outcome.exit_code, error, summary, lines, process=handle.process)
-        ending = ending._replace(answer=outcome.answer, usage=outcome.usage, report=outcome.report, problem=outcome.problem)
+        folder, digest = self._home.folder(work.run.folder), None
         if work.task.is_recurring:
-            digest = outcome.digest or await asyncio.to_thread(log_file.digest, self._home.folder(work.run.folder))
-            ending = ending._replace(digest=digest)
-        run = work.run._replace(process=handle.process)
-        self._conclude(work._replace(run=run), ending._replace(artifacts=run_inspection.artifacts(self._home.folder(run.folder))))
+            digest = outcome.digest or await asyncio.to_thread(log_file.digest, folder)
+        ending = RunResult(
+            work.run.run_id,
+            state,
+            result,
+            ended_at,
+            outcome.exit_code,
+            error,
+            summary,
+            lines,
+            artifacts=run_inspection.artifacts(folder),
+            process=handle.process,
+            answer=outcome.answer,
+            output=excerpt(text, work.task.task_id, failed=state == RunState.FAILED) if state != RunState.CANCELLED else "",
+            usage=outcome.usage,
+            digest=digest,
+            report=outcome.report,
+            problem=outcome.problem,
+            notes=outcome.notes,
+        )
+        self._conclude(work, ending)
 
     def _not_started(self, work: ClaimedRun, error: CannotStart | StartLater, cancelled: bool) -> None:
         """Handle a run that turned out not to have started."""
@@ -358,7 +382,7 @@ class Runner:
                 log.error("%s cannot be stopped yet, trying again: %s", work.run.run_id, error)
                 await asyncio.sleep(_RETRY_DELAY)
 
-    async def _close(self, handle: Handle) -> tuple[str | None, int | None]:
+    async def _close(self, handle: Handle) -> LogEnd:
         if getattr(handle, "log_size", 0) > _BIG_LOG_BYTES:
             return await asyncio.to_thread(handle.close)
         return handle.close()
@@ -371,9 +395,12 @@ class Runner:
 
     def _conclude(self, work: ClaimedRun, ending: RunResult) -> None:
         """Write the files of an ended run, then queue its end for the ledger: a reader who sees the end there finds complete files."""
+        ending = ending.storable()
         end = work.run.end._replace(result=ending.result, exit_code=ending.exit_code, summary=ending.summary, lines=ending.lines)
         ended_at = max(ending.ended_at, work.run.started_at or 0)
-        run = work.run._replace(state=ending.state, end=end, error=ending.error, ended_at=ended_at)
+        run = work.run._replace(
+            state=ending.state, end=end, error=ending.error, ended_at=ended_at, process=ending.process or work.run.process
+        )
         self._write_files(work.task, run)
         self._ended.append((work.task, ending))
         if self._settling is None:

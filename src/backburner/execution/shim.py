@@ -22,12 +22,14 @@ from backburner.system import run_files
 from backburner.system.home import write_all
 from backburner.system.log_file import NAME
 from backburner.system.processes import INSIDE, executable_of
-from backburner.system.run_files import EXIT, INPUT
-from backburner.system.unapproved import MAX_FILE_BYTES
+from backburner.system.run_files import EXIT, INPUT, INPUT_END
+from backburner.system.sandbox_environment import MAX_FILE_BYTES, MAX_PROCESSES
 
 ENVIRONMENT = ".environment"
 _TERMINAL = os.path.join(os.path.dirname(os.path.abspath(__file__)), "terminal.py")
 _CPU_GRACE = 5  # seconds of CPU time between the signal that can be caught and the one that cannot
+# Everything in a sandbox ends with its command, so a line with commands in the background ends when these have ended.
+_WAIT = "\nset -- $?; wait; exit $1"
 _BLANK = " " * (MARK_AT + 1)  # written in advance, so that the exit code can be written over it even if the disk is full
 
 # Variables that a shell does not pass on unchanged: names that it cannot hold, and names that it uses itself.
@@ -35,9 +37,25 @@ _SPECIAL = re.compile(r"(OPTIND|PPID|IFS|LINENO)$|(?![A-Za-z_][A-Za-z0-9_]*$)", 
 _EXEC = "import json,os,sys; e=json.load(open(sys.argv[1])); os.execvpe(sys.argv[2], sys.argv[2:], e)"
 
 
-def prepare(folder: str, task: Task, environment: dict[str, str], output_limit: int, files: int) -> dict[str, str]:
-    """Write the exit file of one run, with the shim's script; returns the environment to start the shim with."""
-    argv = ("/bin/sh", "-c", task.spec.command.words[0]) if task.spec.command.shell else task.spec.command.words
+def prepare(
+    folder: str,
+    task: Task,
+    environment: dict[str, str],
+    output_limit: int,
+    files: int,
+    sandbox: tuple[tuple[str, ...], str, str] = ((), "", ""),
+) -> dict[str, str]:
+    """Write the exit file of one run, with the shim's script; returns the environment to start the shim with.
+
+    `sandbox` are the words before the command that put it into a sandbox, the redirects that these need, and a line that is kept in the
+    exit file after the script.
+    """
+    prefix, redirects, kept = sandbox
+    argv = task.spec.command.words
+    if task.spec.command.shell:
+        line = argv[0] + (_WAIT if prefix and "&" in argv[0] else "")
+        argv = ("/bin/sh", "-c", line)
+    argv = (*prefix, *argv)
     shim_environment = environment
     if any(map(_SPECIAL.match, environment)):
         # Rare, because starting an interpreter is slower; a shell alone would lose part of the environment.
@@ -52,12 +70,15 @@ def prepare(folder: str, task: Task, environment: dict[str, str], output_limit: 
         # by absolute path: the command's own PATH may contain another program of this name
         argv = (executable_of("nice", "/", os.defpath) or "/usr/bin/nice", "-n", str(limits.nice), *argv)
     words = " ".join(map(shlex.quote, argv))
-    code = shlex.quote(os.path.join(folder, EXIT))
-    source, fifo = "</dev/null", os.path.join(folder, INPUT)
+    code = shlex.quote(f"{folder}/{EXIT}")
+    source, hold_input, open_input = "</dev/null", [], ""
     if task.spec.command.stdin:
-        with contextlib.suppress(FileExistsError):  # left by a start that was retried
-            os.mkfifo(fifo, 0o600)
-        source = f"<{shlex.quote(fifo)} 4>&-"
+        fifo, end = (os.path.join(folder, name) for name in (INPUT, INPUT_END))
+        for path in (fifo, end):
+            with contextlib.suppress(FileExistsError):  # left by a start that was retried
+                os.mkfifo(path, 0o600)
+        source, hold_input = "6>&-", _hold_input(shlex.quote(fifo), shlex.quote(end))
+        open_input = f"exec <{shlex.quote(fifo)}; echo >&6; "
     lines = [
         "trap : TERM INT HUP",
         *([f"umask {task.spec.command.umask:04o}"] if task.spec.command.umask is not None else []),
@@ -65,16 +86,29 @@ def prepare(folder: str, task: Task, environment: dict[str, str], output_limit: 
         "exec 3>&2 2>/dev/null",  # messages of the shell about the command's end are not output of the command
         f"[ ! -e /proc/self/fd/1 ] || exec {SHIM_READER}</proc/self/fd/1",
         f"ulimit -w {INSIDE} || ulimit -x {INSIDE}",  # file locks: -w in dash and ash, -x in bash and ksh; see process.INSIDE
-        # kept open, so that the input does not end between two sends
-        *([f"exec 4<>{shlex.quote(fifo)}"] if task.spec.command.stdin else []),
+        *hold_input,
         f"printf s 1<>{code}",
-        f"({_limits(task)}exec {source} 2>&1 3>&- {SHIM_READER}<&- {words})",
+        f"({open_input}{_limits(task)}exec {source} 2>&1 3>&- {SHIM_READER}<&- {redirects} {words})",
         f"printf '%-{MARK_AT}s' \"$?\" 1<>{code}",
-        *_save_output(os.path.join(folder, NAME), output_limit),
-        "exit 0",
+        *_save_output(f"{folder}/{NAME}", output_limit),
+        run_files.SCRIPT_END,
+        kept,
     ]
-    _write(os.path.join(folder, EXIT), os.fsencode("\n".join((_BLANK, *lines, ""))))
+    _write(f"{folder}/{EXIT}", os.fsencode("\n".join((_BLANK, *lines, ""))))
     return shim_environment
+
+
+def _hold_input(fifo: str, end: str) -> list[str]:
+    """Keep the input open, so that it does not end between two sends.
+
+    A process holds it until there are two lines in the fifo `end`, one from the command, which has opened its input, and one from the
+    caller who ends it; or until the shim has closed its own descriptor of `end` or was killed.
+    """
+    return [
+        f"exec 6<>{end} 7<{end} 4<>{fifo}",  # whoever can write to the input can also end it
+        f"(exec <&7 >/dev/null 3>&- {SHIM_READER}<&- 6>&- 7<&-; read -r line && read -r line) &",
+        "exec 4>&- 7<&-",
+    ]
 
 
 def _save_output(log: str, limit: int) -> list[str]:
@@ -82,7 +116,7 @@ def _save_output(log: str, limit: int) -> list[str]:
     drain, follow = (f"{_log_writer(verb)} {limit} {shlex.quote(log)}" for verb in ("drain", "follow"))
     hold = f'while [ "$answer" != {COMPLETE} ]; do read answer <&3 || exec {follow} <&{SHIM_READER}; done'
     return [
-        "exec 1>&- 4>&-",
+        "exec 1>&- 6>&-; wait",
         "trap '' PIPE",
         "echo >&3",
         f"read answer <&3 || {{ {drain} <&{SHIM_READER} && answer={COMPLETE}; }}",
@@ -103,13 +137,8 @@ def _limits(task: Task) -> str:
     if seconds := limits.cpu_seconds:
         lines += [f"ulimit -St {seconds}", f"ulimit -Ht {seconds + _CPU_GRACE}"]
     if task.is_unapproved:
-        lines.append(f"ulimit -f {MAX_FILE_BYTES // 512}")
+        lines += [f"ulimit -f {MAX_FILE_BYTES // 512}", f"ulimit -u {MAX_PROCESSES} 2>/dev/null || ulimit -p {MAX_PROCESSES}"]
     return "".join(f"{line}; " for line in lines)
-
-
-def ended_at(folder: str) -> int:
-    """When the exit code was written, in milliseconds UTC."""
-    return os.stat(os.path.join(folder, EXIT)).st_mtime_ns // 1_000_000
 
 
 def has_begun(folder: str) -> bool:

@@ -14,6 +14,7 @@ import termios
 _COLUMNS, _ROWS = 80, 24
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # a cancel sends them to the command, too
 _CHUNK = 1 << 16
+_END_OF_INPUT = b"\x04"  # Ctrl-D
 
 
 def main(words: list[str]) -> int:
@@ -54,6 +55,7 @@ def _copy(master: int, source: int | None, pid: int) -> None:
         ready = select.select(descriptors, [], [])[0]
         if source in ready and not _pass(source, master):
             descriptors.remove(source)
+            os.write(master, _END_OF_INPUT)
         if master in ready:
             if not _pass(master, 1):
                 return

@@ -34,11 +34,12 @@ class DeliveryBatch(NamedTuple):
     notices: tuple[Notice, ...]
     not_before: int
 
-    def message(self) -> OutgoingMessage:
+    def message(self, title: str) -> OutgoingMessage:
+        """The message to send; `title` is the name of the task of a single notice."""
         first = self.notices[0]
         if len(self.notices) == 1:
             return OutgoingMessage(
-                first.key, first.task_id, _title(first), first.text, first.priority, first.created_at, is_question(first)
+                first.key, first.task_id, visible(title), first.text, first.priority, first.created_at, is_question(first)
             )
         keys = hashlib.sha256("\n".join(notice.key for notice in self.notices).encode()).hexdigest()[:32]
         text = "\n\n".join(notice.text for notice in self.notices)
@@ -104,10 +105,11 @@ class DeliveryWorker:
         return await self._services.call(read)
 
     async def _send(self, batch: DeliveryBatch) -> None:
-        ids = [notice.notice_id for notice in batch.notices]
+        ids, task_id = [notice.notice_id for notice in batch.notices], batch.notices[0].task_id
+        title = await self._services.call(lambda parts: parts.queries.get(task_id).task.spec.name or task_id)
         try:
             async with asyncio.timeout(_SEND_TIMEOUT):
-                message_id = await self.channel.send(batch.message())
+                message_id = await self.channel.send(batch.message(title))
         except (DeliveryFailed, TimeoutError) as error:
             await self._record_failure(batch, error if isinstance(error, DeliveryFailed) else DeliveryFailed("no answer in time"))
             return
@@ -139,7 +141,3 @@ class DeliveryWorker:
     async def apply_reply(self, reply: ChannelReply) -> None:
         with contextlib.suppress(BackburnerError):  # the question is already answered or has expired
             await self._services.call(lambda parts: parts.approvals.answer(self.name, reply))
-
-
-def _title(notice: Notice) -> str:
-    return visible(notice.task_id)

@@ -58,6 +58,9 @@ class BrokenChannel:
     async def send(self, message: OutgoingMessage) -> str | None:
         raise DeliveryFailed(str(self._error))
 
+    async def check(self) -> None:
+        raise DeliveryFailed(str(self._error))
+
     async def replies(self) -> AsyncIterator[ChannelReply]:
         for reply in ():
             yield reply

@@ -18,7 +18,7 @@ class AgentCatalog:
         """Return the settings of an agent; `default` exists if a model is set. Raises BadInput for an unknown agent."""
         from backburner.core.settings import agent_settings
 
-        return agent_settings(self._config.current, name, recurring=recurring, model=model)
+        return agent_settings(self._config.current, name, recurring=recurring, model=model, path=self._config.path)
 
     def settings_for(self, submission: Submission) -> dict[str, str]:
         """Return the settings of the agent of a submission."""
@@ -29,6 +29,10 @@ class AgentCatalog:
         config = self._config.current
         models = (settings.get("model") for settings in config.agents.values() if not settings.get("type"))
         return any([config.text("models.default"), config.text("models.local"), *models])
+
+    def has_any(self, caller: Caller) -> bool:
+        """Return whether any agent can be used: the built-in one with a model, or another program."""
+        return self.has_models() or any(agent.get("type") for agent in self._config.current.agents.values()) or bool(self.installed(caller))
 
     def installed(self, caller: Caller) -> list[str]:
         """Return the known agents whose programs are on the caller's PATH; they need no configuration."""

@@ -14,19 +14,26 @@ from backburner.coordination.supervision import EngineSupervisor
 from backburner.core.models import ENGINE, Clock
 from backburner.core.settings import Config
 from backburner.services.queries import Queries
-from backburner.system.home import Home, locate
+from backburner.system.home import Home
+from backburner.system.paths import locate
 
 if TYPE_CHECKING:
     from backburner.coordination.publisher import Publisher
     from backburner.services.agent_catalog import AgentCatalog
     from backburner.services.agent_runs import AgentRuns
     from backburner.services.approvals import Approvals
+    from backburner.services.backup import Backups
+    from backburner.services.changes import Changes
     from backburner.services.conversations import Conversations
     from backburner.services.deliveries import Deliveries
+    from backburner.services.devices import Devices
     from backburner.services.embedding import Embedding
+    from backburner.services.export import Export
     from backburner.services.gate import Gate
     from backburner.services.identity import Identity
     from backburner.services.inbox import Inbox
+    from backburner.services.overview import Overview
+    from backburner.services.passkeys import Passkeys
     from backburner.services.proposals import Proposals
     from backburner.services.recurring import RecurringTasks
     from backburner.services.refusals import Refusals
@@ -101,6 +108,12 @@ class App:
         return Gate(self._ledger.grants, self._ledger.queries, self.agents, self.config_file, self.home.root)
 
     @cached_property
+    def project_changes(self) -> "Changes":
+        from backburner.services.changes import Changes
+
+        return Changes(self.home, self.queries, self.identity)
+
+    @cached_property
     def runs(self) -> "Runs":
         from backburner.services.runs import Runs
 
@@ -157,6 +170,24 @@ class App:
         return Proposals(self._ledger.live_work, self._ledger.tasks, self.publisher, self.now)
 
     @cached_property
+    def overview(self) -> "Overview":
+        from backburner.services.overview import Overview
+
+        return Overview(self._ledger.pages, self.queries, self.supervisor, self.now)
+
+    @cached_property
+    def devices(self) -> "Devices":
+        from backburner.services.devices import Devices
+
+        return Devices(self.home, self._ledger.devices, self._ledger.proofs, self.identity, self.changes, self.now)
+
+    @cached_property
+    def passkeys(self) -> "Passkeys":
+        from backburner.services.passkeys import Passkeys
+
+        return Passkeys(self._ledger.devices, self._ledger.proofs, self.config_file, self.changes, self.now)
+
+    @cached_property
     def approvals(self) -> "Approvals":
         from backburner.services.approvals import Approvals
 
@@ -174,6 +205,7 @@ class App:
             self.refusals,
             self.sessions,
             self.publisher,
+            lambda: self.passkeys,
             self.now,
             self._runner,
         )
@@ -208,10 +240,23 @@ class App:
             self._ledger.queries,
             self._ledger.events,
             self._ledger.recurring,
+            self._ledger.records,
             self.config_file,
             self.changes,
             self.now,
         )
+
+    @cached_property
+    def backups(self) -> "Backups":
+        from backburner.services.backup import Backups
+
+        return Backups(self.home, self._ledger, self.now)
+
+    @cached_property
+    def export(self) -> "Export":
+        from backburner.services.export import Export
+
+        return Export(self.home, self._ledger.records, self.now)
 
     @cached_property
     def tasks(self) -> "Tasks":
@@ -251,7 +296,8 @@ class App:
     def agent_runs(self) -> "AgentRuns":
         from backburner.services.agent_runs import AgentRuns
 
-        return AgentRuns(self._ledger.tasks, self._ledger.runs, self.queries, self.changes, self.publisher, self.now)
+        ledger = self._ledger
+        return AgentRuns(ledger.tasks, ledger.runs, ledger.events, self.queries, self.changes, self.publisher, self.now)
 
     @cached_property
     def suggestions(self) -> "Suggestions":
@@ -273,12 +319,16 @@ def open_app(
     *,
     clock: Clock = now_ms,
     runner: str = ENGINE,
+    tolerant: bool = False,
 ) -> App:
-    """Open a home, and create it if it does not exist. Close the App, or use it in a `with` statement."""
+    """Open a home, and create it if it does not exist. Close the App, or use it in a `with` statement.
+
+    With `tolerant`, an invalid config.toml is not an error: the default settings apply, and `config_file.problem` says what is wrong.
+    """
     from backburner.coordination.ledger_file import open_home_ledger
 
     environ = dict(os.environ) if environ is None else environ
     place = home if isinstance(home, Home) else Home(locate(home, environ))
     place.make()
-    config = ConfigFile(place, environ, flags)
+    config = ConfigFile(place, environ, flags, tolerant=tolerant)
     return App(place, open_home_ledger(place), config, environ, clock=clock, runner=runner)

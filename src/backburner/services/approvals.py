@@ -4,12 +4,13 @@ An approval is bound to a fingerprint of what would run.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from backburner.coordination.config_file import ConfigFile
 from backburner.coordination.publisher import Publisher
-from backburner.core.errors import BadInput, IllegalTransition, QuestionChanged
+from backburner.core.devices import Proof
+from backburner.core.errors import BackburnerError, BadInput, IllegalTransition, QuestionChanged
 from backburner.core.formatting import short_fingerprint
 from backburner.core.grants import Grant
 from backburner.core.masking import masked_line
@@ -24,12 +25,14 @@ from backburner.services.queries import Queries
 from backburner.services.recurring import RecurringTasks
 from backburner.services.refusals import REJECTED, Refusals
 from backburner.services.sessions import Sessions
-from backburner.system.home import Home, project_of
+from backburner.system.home import Home
+from backburner.system.paths import project_of
 
 if TYPE_CHECKING:
     from backburner.core.ports import ChannelReply
     from backburner.core.store_ports import DeliveryStore, GrantStore, TaskStore
     from backburner.services.gate import Gate
+    from backburner.services.passkeys import Passkeys
 
 
 class Approvals:
@@ -50,6 +53,7 @@ class Approvals:
         refusals: Refusals,
         sessions: Sessions,
         publisher: Publisher,
+        passkeys: "Callable[[], Passkeys]",
         clock: Clock,
         runner: str,
     ) -> None:
@@ -57,6 +61,7 @@ class Approvals:
         self._grant_store, self._config, self._clock, self._runner = grant_store, config, clock, runner
         self._queries, self._identity, self._recurring = queries, identity, recurring
         self._proposals, self._refusals, self._sessions, self._publisher = proposals, refusals, sessions, publisher
+        self._passkeys = passkeys
 
     def approve(self, reference: str, caller: Caller, *, seen: str | None = None) -> Entry:
         """Approve a proposal. `seen` is the fingerprint that the person was shown; the default is the one recorded with the request.
@@ -64,7 +69,44 @@ class Approvals:
         Raises QuestionChanged, and approves nothing, if something else would run now.
         """
         self._identity.require_person(caller)
-        return self._approve(self._queries.find(reference, caller), caller.via, seen)
+        return self._approve(self._queries.find_question(reference, caller), caller.via, seen)
+
+    def approve_with_passkey(self, reference: str, caller: Caller, *, seen: str, proof: Proof) -> Entry:
+        """Approve what a paired page showed, if one of its passkeys signed exactly that. The proof is kept.
+
+        Raises ProofRefused, QuestionChanged or IllegalTransition, and approves nothing; each refusal is recorded.
+        """
+        entry = self._queries.find_question(reference, caller)
+        task_id = entry.task.task_id
+        passkeys = self._passkeys()
+        attempt = passkeys.verify_approval(task_id, seen, caller, proof)
+        try:
+            if self._gate.fingerprint_of(entry) != seen:
+                raise QuestionChanged(task_id=task_id, seen=short_fingerprint(self._gate.fingerprint_of(entry)))
+            self._grant_choice(entry, proof.choice, caller)
+            approved = self._approve(entry, caller.via, seen)
+        except BackburnerError as error:
+            passkeys.settle(attempt, str(error))
+            raise
+        passkeys.settle(attempt)
+        return approved
+
+    def _grant_choice(self, entry: Entry, choice: str, caller: Caller) -> None:
+        """Store the permanent permission that a person chose together with an approval."""
+        task = entry.task
+        if choice == "once":
+            return
+        if not task.spec.command.words or task.is_recurring:
+            raise BadInput(f"'{choice}' does not apply to this task.")
+        match choice:
+            case "trust":
+                self._trust(task.spec.cwd, caller)
+            case "always":
+                from backburner.services.gate import submission_of
+
+                self._allow_always(submission_of(task, self._queries.environment(entry)), caller.via)
+            case _:
+                raise BadInput(f"'{choice}' is not a choice.")
 
     def _approve(self, entry: Entry, via: str, seen: str | None = None) -> Entry:
         task, run = entry
@@ -90,12 +132,12 @@ class Approvals:
 
     def reject(self, reference: str, caller: Caller) -> Entry:
         """Reject a proposal; an agent may not propose a recurring one again for a day."""
-        return self._reject(self._queries.find(reference, caller))
+        return self._reject(self._queries.find_question(reference, caller), caller.via)
 
-    def _reject(self, entry: Entry) -> Entry:
+    def _reject(self, entry: Entry, via: str) -> Entry:
         if entry.task.state == TaskState.EXPIRED:
             self._proposals.expire_overdue()  # the ledger then refuses to reject it
-        entry = self._task_store.refuse(entry.task.task_id, expired=False, now=self._clock())
+        entry = self._task_store.refuse(entry.task.task_id, expired=False, now=self._clock(), via=via)
         self._publisher.publish(entry)
         if entry.task.state == TaskState.REJECTED:
             self._refusals.record(entry.task, REJECTED)
@@ -114,13 +156,22 @@ class Approvals:
         if run and run.state == RunState.WAITING and run.wait_kind is WaitKind.TASK and run.wait:
             task_id = str(run.wait.target)
         self._sessions.record_activity(recipient)
+        via = f"channel:{channel}:{reply.person}"
         if not reply.approved:
-            self._reject(self._queries.get(task_id))
-            return
-        try:
-            self._approve(self._queries.get(task_id), f"channel:{channel}:{reply.person}")
-        except QuestionChanged:
-            self._ask_again(notice.task_id, self._queries.get(task_id))
+            entry = self._reject(self._queries.get(task_id), via)
+            text = f"{title(entry.task)} is rejected and does not run."
+            if entry.task.state == TaskState.REJECTED and entry.task.is_recurring:
+                text += " An agent cannot propose it again for a day."
+        else:
+            try:
+                entry = self._approve(self._queries.get(task_id), via)
+            except QuestionChanged:
+                self._ask_again(notice.task_id, self._queries.get(task_id))
+                return
+            text = f"{title(entry.task)} is approved"
+            text += f": {self._recurring.explain(entry.task)}." if entry.task.is_recurring else "."
+        self._task_store.confirm_answer(task_id, channel, text, self._clock())
+        self._publisher.publish(self._queries.get(task_id))
 
     def _ask_again(self, task_id: str, entry: Entry) -> None:
         """Notify the channels of a task that the approved command has changed, and request approval for the current one."""
@@ -143,6 +194,9 @@ class Approvals:
     def trust_project(self, folder: str, caller: Caller) -> str:
         """Trust a project: its code may run without approval from now on. Returns the project."""
         self._identity.require_person(caller)
+        return self._trust(folder, caller)
+
+    def _trust(self, folder: str, caller: Caller) -> str:
         from backburner.system.command_context import may_be_project
 
         project = project_of(folder)
@@ -153,12 +207,23 @@ class Approvals:
         self._grant_store.grant("trust", project, (), caller.via, self._clock())
         return project
 
+    def permit_port(self, folder: str, port: int, caller: Caller) -> str:
+        """Permit the sandboxed commands of a project to connect to a port of this machine, and trust the project. Returns the project."""
+        if not 0 < port < 65536:
+            raise BadInput(f"{port} is not a port: use a number from 1 to 65535.")
+        project = self.trust_project(folder, caller)
+        self._grant_store.grant("connect", project, (str(port),), caller.via, self._clock())
+        return project
+
     def allow_always(self, submission: Submission, caller: Caller) -> None:
         """Allow exactly this command in this project from now on."""
         self._identity.require_person(caller)
+        self._allow_always(submission, caller.via)
+
+    def _allow_always(self, submission: Submission, via: str) -> None:
         if not self._gate.check(submission).always:
             raise BadInput("This command is not specific enough to be allowed permanently.")
-        self._grant_store.grant("always", project_of(submission.spec.cwd), submission.spec.command.words, caller.via, self._clock())
+        self._grant_store.grant("always", project_of(submission.spec.cwd), submission.spec.command.words, via, self._clock())
 
     def grants(self) -> Sequence[Grant]:
         """The permanent permissions of all projects."""

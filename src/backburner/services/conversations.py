@@ -14,7 +14,8 @@ from backburner.core.states import LIVE, Result, RunState
 from backburner.services.agent_catalog import AgentCatalog
 from backburner.services.identity import Identity
 from backburner.services.queries import Queries
-from backburner.system.home import Home, project_of, read_plain
+from backburner.system.home import Home, read_plain
+from backburner.system.paths import project_of
 from backburner.system.run_files import CONVERSATION
 
 if TYPE_CHECKING:
@@ -113,11 +114,17 @@ class Conversations:
         """Store a value under a key for the agents of a project; None deletes it."""
         if not (0 < len(key) <= 200 and key.isprintable()) or len(value or "") > 100_000:
             raise BadInput("A memory key can have up to 200 characters on one line, and its value up to 100,000 characters.")
-        self._memory_store.set(project, key, value, self._clock())
+        self._memory_store.set(self._memory_project(project), key, value, self._clock())
 
     def memory(self, project: str) -> dict[str, str]:
         """Return the memory of a project's agents."""
-        return self._memory_store.all(project)
+        return self._memory_store.all(self._memory_project(project))
+
+    def _memory_project(self, project: str) -> str:
+        """Return the project whose memory is used: for the worktree of a task, the project of that task."""
+        folder, task_id = os.path.split(project)
+        entry = self._queries.get_or_none(task_id) if folder == os.path.join(self._home.root, "worktrees") else None
+        return entry.task.project if entry else project
 
     def _read(self, task: Task) -> str | None:
         try:

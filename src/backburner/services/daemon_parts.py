@@ -47,9 +47,12 @@ class EngineParts(NamedTuple):
 
 
 def open_engine_parts(home: Home, environ: dict[str, str], flags: dict[str, str] | None = None) -> EngineParts:
-    """Open a home for the engine. `close` also checkpoints the ledger, so that its file can be copied without the WAL."""
+    """Open a home for the engine, even if its config.toml is invalid.
+
+    `close` also checkpoints the ledger, so that its file can be copied without the WAL.
+    """
     ledger = open_home_ledger(home)
-    app = App(home, ledger, ConfigFile(home, environ, flags), environ)
+    app = App(home, ledger, ConfigFile(home, environ, flags, tolerant=True), environ)
 
     def close() -> None:
         ledger.checkpoint()

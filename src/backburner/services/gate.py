@@ -7,21 +7,28 @@ the script, Makefile or package.json that the command names, but not what these 
 import contextlib
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from backburner.approval.policy import Decision, Rule, Verdict, judge
+from backburner.approval.policy import Decision, Rule, SandboxSettings, Verdict, judge, judge_for_sandbox
 from backburner.coordination.config_file import ConfigFile
+from backburner.core.claims import Recheck
 from backburner.core.digests import sha256
 from backburner.core.errors import BadInput
+from backburner.core.grants import Grant
 from backburner.core.models import Entry, Submission, Task
 from backburner.core.recurring import tools_of
+from backburner.core.sandbox import Sandbox, Support
 from backburner.core.states import RunState, TaskState, WaitKind
-from backburner.core.task_spec import Order
+from backburner.core.task_spec import Order, TaskSpec
 from backburner.services.agent_catalog import AgentCatalog
 from backburner.services.validation import validate
-from backburner.system.command_context import LocalCommandContext, project_for
-from backburner.system.home import project_above
+from backburner.system.command_context import LocalCommandContext, Read, project_for
+from backburner.system.home import Home
+from backburner.system.paths import project_above, real_path
+from backburner.system.processes import executable_of, is_confined
+from backburner.system.recorded_reads import Answers
+from backburner.system.sandbox_support import find_support
 
 if TYPE_CHECKING:
     from backburner.core.store_ports import GrantStore, LedgerQueries
@@ -37,23 +44,76 @@ class Gate:
     ) -> None:
         self._grant_store, self._ledger_queries = grant_store, ledger_queries
         self._catalog, self._config, self._home = catalog, config, home
+        self._support: tuple[str, Support] | None = None
+        self._verdicts: Answers[tuple[Verdict, str]] = Answers()  # with a fingerprint, if one was needed
+        self._fingerprints: Answers[str] = Answers()
 
     def check(self, submission: Submission, *, ours: bool = True) -> Verdict:
         """Validate and judge a submission without storing anything; `ours` if Backburner itself would start the command."""
         validate(submission)
-        return self.judge(submission, self.context(submission, ours=ours))
+        return self.judge(submission, ours=ours)
 
-    def judge(self, submission: Submission, context: LocalCommandContext | None = None) -> Verdict:
-        """Judge a submission without storing anything."""
-        context = context or self.context(submission)
+    def judge(self, submission: Submission, *, ours: bool = True, confined: bool | None = None) -> Verdict:
+        """Judge a submission without storing anything. What Backburner does not start itself (`ours`) cannot run in a sandbox.
+
+        `confined`: nothing is allowed without a sandbox, whatever the rules say. The default is whether this process is in one.
+        """
+        return self._judge(submission, ours=ours, confined=confined)[0]
+
+    def judge_for_approval(self, submission: Submission) -> tuple[Verdict, str]:
+        """Judge a submission that a person approves, and return the fingerprint that this approval is bound to."""
+        return self._judge(submission, fingerprinted=True)
+
+    def _judge(
+        self, submission: Submission, *, ours: bool = True, confined: bool | None = None, fingerprinted: bool = False
+    ) -> tuple[Verdict, str]:
+        submission, grants = _judged_part(submission), tuple(self._grant_store.grants())
+        confined = is_confined() if confined is None else confined
+        about = submission.spec.command.words, submission.spec.cwd
+        question = submission, grants, ours, confined, fingerprinted, self._config.current, self.support() if ours else None
+        if (found := self._verdicts.find(about, question)) is None:
+            context = self._context(submission, grants, ours=ours)
+            found = self._new_verdict(submission, context, grants, confined), _fingerprint(submission, context) if fingerprinted else ""
+            self._verdicts.keep(about, question, context.reads, found)
+        verdict, fingerprint = found
+        if verdict.sandbox and self._failed_before(submission, verdict.sandbox):
+            reason = "it may have failed before because of the sandbox"
+            verdict = verdict._replace(decision=Decision.ASK, reasons=(reason, *verdict.reasons), rule="default", sandbox=None)
+        return verdict, fingerprint
+
+    def _failed_before(self, submission: Submission, sandbox: Sandbox) -> bool:
+        command = submission.spec.command
+        found = self._ledger_queries.failed_in_sandbox(command.words, command.shell, submission.spec.cwd)
+        return bool(found) and sandbox.to_json() in found
+
+    def _new_verdict(self, submission: Submission, context: LocalCommandContext, grants: Sequence[Grant], confined: bool) -> Verdict:
+        folder = context.reads(project_above, context.cwd)
         always = [
             Rule(f"always, grant {grant.grant_id}", Decision.ALLOW, grant.command, literal=True)
-            for grant in self._grant_store.grants(project_above(context.cwd))
-            if grant.kind == "always"
+            for grant in grants
+            if grant.kind == "always" and grant.project == folder
         ]
         # Configured rules come first, so that an older grant cannot override them.
-        rules = (*self._config.current.rules, *always)
-        return judge(submission, context, rules, trusted=context.is_trusted)
+        rules: tuple[Rule, ...] = (*self._config.current.rules, *always)
+        if confined:
+            rules = tuple(rule for rule in rules if rule.decision != Decision.ALLOW)
+        # A worktree that an agent got for itself may be changed: a person reviews the result.
+        trusted = context.is_checkout or context.project in _trusted(grants)
+        if not context.ours:
+            return judge(submission, context, rules, trusted=trusted)
+        ports = [int(port) for port in self._config.current.listed("sandbox.connect")]
+        if trusted:
+            ports += [int(grant.command[0]) for grant in grants if grant.kind == "connect" and grant.project == context.project]
+        read = self._config.current.listed("sandbox.read")
+        settings = SandboxSettings(self.support(), context.user_home, tuple(sorted(set(ports))), read)
+        return judge_for_sandbox(submission, context, rules, settings, trusted=trusted)
+
+    def support(self) -> Support:
+        """What kind of sandbox this machine offers."""
+        limit = self._config.current.text("sandbox.level")
+        if self._support is None or self._support[0] != limit:
+            self._support = limit, find_support(Home(self._home), limit)
+        return self._support[1]
 
     def fingerprint_of(self, entry: Entry) -> str:
         """Return the fingerprint of what an approval of the task would cover now."""
@@ -65,7 +125,7 @@ class Gate:
         submission = submission_of(task, self._ledger_queries.environment(task.task_id))
         return self.fingerprint(submission.with_spec(recurrence=task.spec.recurrence))
 
-    def fingerprint(self, submission: Submission, context: LocalCommandContext | None = None) -> str:
+    def fingerprint(self, submission: Submission) -> str:
         """Return the fingerprint of a submission's command; without a command, of its prompt and the settings of its agent."""
         spec = submission.spec
         if not spec.command.words:
@@ -73,53 +133,97 @@ class Gate:
             with contextlib.suppress(BadInput):  # the agent was removed from the configuration
                 settings = self._catalog.settings_for(submission)
             return _digest("prompt", spec.cwd, spec.env, settings, tools_of(submission, settings.get("tools", "")), spec.prompt)
-        from backburner.approval.effects import injects
+        submission, grants = _judged_part(submission), tuple(self._grant_store.grants())
+        about, question = (spec.command.words, spec.cwd), (submission, grants)
+        if (fingerprint := self._fingerprints.find(about, question)) is None:
+            context = self._context(submission, grants)
+            fingerprint = _fingerprint(submission, context)
+            self._fingerprints.keep(about, question, context.reads, fingerprint)
+        return fingerprint
+
+    def files_of(self, submission: Submission) -> tuple[list[str], list[str]]:
+        """Return the programs and the scripts that a fingerprint covers, as paths."""
         from backburner.approval.programs import scripts_of
         from backburner.approval.shell_parser import parse_commands
 
-        context = context or self.context(submission)
-        env = {**submission.environment, **submission.spec.env}
+        context = self._context(submission, tuple(self._grant_store.grants()))
         parts = parse_commands(submission.spec.command.words, submission.spec.command.shell)
-        programs = {part.name: _stamp(context.executable(part.name)) for part in parts if part.name}
-        covered = {
-            "command": submission.spec.command.words,
-            "shell": submission.spec.command.shell,
-            "cwd": (submission.spec.cwd, context.cwd),
-            "env": submission.spec.env,
-            "environment": {name: value for name, value in sorted(env.items()) if injects(name) and not name.startswith("BACKBURNER_")},
-            "programs": programs,
-            "scripts": {path: _content(path) for path in scripts_of(parts, context)},
-            **({"stdin": True} if submission.spec.command.stdin else {}),
-        }
-        return _digest_of(covered)
+        programs = [context.executable(part.name) or part.name for part in parts if part.name]
+        return list(dict.fromkeys(programs)), [path for path in scripts_of(parts, context) if os.path.isfile(path)]
 
-    def changed(self, task: Task, environment: dict[str, str]) -> tuple[str, str] | None:
-        """Return why an approved task may no longer start, with the current fingerprint; None if it may start."""
+    def recheck(self, task: Task, environment: dict[str, str]) -> Recheck:
+        """Check again, right before it starts, whether a task may start, and in which sandbox."""
         submission = submission_of(task, environment)
         if task.decision.by == "user":
             if task.decision.fingerprint is not None and (now := self.fingerprint(submission)) != task.decision.fingerprint:
-                return "the command has changed since it was approved", now
-            return None
-        verdict = self.judge(submission)
+                return Recheck(reason="the command has changed since it was approved", fingerprint=now)
+            return Recheck()
+        verdict = self.judge(submission, confined=task.is_unapproved)
+        if verdict.sandbox and task.is_unapproved:
+            return Recheck(sandbox=verdict.sandbox.to_json())
         if verdict.decision == Decision.ALLOW:
-            return None
+            return Recheck()
         reason = f"it was allowed when it was submitted, but no longer is: {'; '.join(verdict.reasons)}"
-        return reason, self.fingerprint(submission)
+        return Recheck(reason=reason, fingerprint=self.fingerprint(submission))
 
-    def context(self, submission: Submission, *, ours: bool = True) -> LocalCommandContext:
+    def _context(self, submission: Submission, grants: Sequence[Grant], *, ours: bool = True) -> LocalCommandContext:
         """Return the context in which the command would run now; `ours` if Backburner itself would start it."""
-        environ = {**submission.environment, **submission.spec.env}
-        trusted = self._trusted()
-        project = project_for(submission.spec.cwd, submission.opened, trusted, environ, self._home)
-        hosts, is_trusted = self._config.current.hosts, project in trusted
-        return LocalCommandContext(submission.spec.cwd, environ, hosts, project=project, is_trusted=is_trusted, home=self._home, clean=ours)
+        cwd, environ = submission.spec.cwd, {**submission.environment, **submission.spec.env}
+
+        def project(look: Read) -> str | None:
+            return project_for(cwd, submission.opened, _trusted(grants), environ, self._home, look)
+
+        return LocalCommandContext(cwd, environ, self._config.current.hosts, project=project, home=self._home, clean=ours, confined=ours)
+
+    def require_program(self, submission: Submission) -> None:
+        """Raise BadInput if the program does not exist, so that nobody is asked about a typing error.
+
+        Not for a command that starts later: its program may be created before that.
+        """
+        spec = submission.spec
+        starts_later = submission.is_recurring or spec.order.after or spec.order.start_at is not None
+        if spec.command.shell or not spec.command.words or starts_later:
+            return
+        name, path = spec.command.words[0], {**submission.environment, **spec.env}.get("PATH", os.defpath)
+        if executable_of(name, real_path(spec.cwd), path) or ("/" in name and os.path.exists(os.path.join(spec.cwd, name))):
+            return
+        hint = " For a shell command line, use --shell (in tools: shell=true)." if " " in name else ""
+        raise BadInput(f"{name}: command not found.{hint}")
 
     def project(self, cwd: str, opened: str | None, environ: Mapping[str, str]) -> str | None:
         """Return the project that applies to `cwd` for a session that was opened in `opened`; None if `cwd` is outside of it."""
-        return project_for(cwd, opened, self._trusted(), environ, self._home)
+        return project_for(cwd, opened, _trusted(self._grant_store.grants()), environ, self._home)
 
-    def _trusted(self) -> list[str]:
-        return [grant.project for grant in self._grant_store.grants() if grant.kind == "trust"]
+
+def _trusted(grants: Sequence[Grant]) -> list[str]:
+    return [grant.project for grant in grants if grant.kind == "trust"]
+
+
+def _judged_part(submission: Submission) -> Submission:
+    """What a verdict or a fingerprint can depend on, besides the machine and the settings."""
+    spec = submission.spec
+    return Submission(TaskSpec(spec.cwd, spec.env, command=spec.command), submission.environment, opened=submission.opened)
+
+
+def _fingerprint(submission: Submission, context: LocalCommandContext) -> str:
+    from backburner.approval.effects import injects
+    from backburner.approval.programs import scripts_of
+    from backburner.approval.shell_parser import parse_commands
+
+    spec, look = submission.spec, context.reads
+    env = {**submission.environment, **spec.env}
+    parts = parse_commands(spec.command.words, spec.command.shell)
+    covered = {
+        "command": spec.command.words,
+        "shell": spec.command.shell,
+        "cwd": (spec.cwd, context.cwd),
+        "env": spec.env,
+        "environment": {name: value for name, value in sorted(env.items()) if injects(name) and not name.startswith("BACKBURNER_")},
+        "programs": {part.name: look(_stamp, context.executable(part.name) or "") for part in parts if part.name},
+        "scripts": {path: look(_content, path) for path in scripts_of(parts, context)},
+        **({"stdin": True} if spec.command.stdin else {}),
+    }
+    return _digest_of(covered)
 
 
 def submission_of(task: Task, environment: dict[str, str]) -> Submission:
@@ -139,8 +243,8 @@ def _digest_of(value: object) -> str:
     return sha256(json.dumps(value, sort_keys=True).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _stamp(path: str | None) -> list[object] | None:
-    """Identify the file of a program without reading it."""
+def _stamp(path: str) -> list[object] | None:
+    """Identify the file of a program without reading it; None for an empty path."""
     try:
         found = os.stat(path) if path else None
     except OSError:

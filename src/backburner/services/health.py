@@ -3,14 +3,12 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from backburner.core.models import Entry, Run
+from backburner.core.models import Run, RunFolder
 from backburner.core.notices import Notice
 
 if TYPE_CHECKING:
     from backburner.store.ledger import Ledger
     from backburner.system.home import Home
-
-_ALL_RUNS = 100_000
 
 
 class Health:
@@ -20,9 +18,9 @@ class Health:
         self._ledger = ledger
         self.close = ledger.close
 
-    def damage(self) -> Sequence[str]:
-        """Return the problems that the database's own integrity check finds."""
-        return self._ledger.check()
+    def damage(self, seconds: float | None) -> Sequence[str] | None:
+        """Return the problems that the database's own integrity check finds; None if it took longer than `seconds`."""
+        return self._ledger.check(seconds)
 
     def live_runs(self) -> Sequence[Run]:
         """Every run that has not ended."""
@@ -40,13 +38,13 @@ class Health:
         """The tasks whose sources cannot be watched, with the reasons."""
         return self._ledger.triggers.broken_sources()
 
-    def tasks(self) -> Sequence[Entry]:
-        """Every task."""
-        return self._ledger.queries.list(status=None, project=None, limit=None)
+    def newest_folders(self, limit: int | None) -> Sequence[RunFolder]:
+        """Return the folders of the newest runs, or of all."""
+        return self._ledger.records.newest_folders(limit)
 
-    def runs_of(self, entry: Entry) -> Sequence[Run]:
-        """Every run of a task."""
-        return self._ledger.queries.history(entry.task.task_id, _ALL_RUNS)
+    def folders_of(self, run_ids: Sequence[str]) -> Sequence[RunFolder]:
+        """Return the folders of these runs."""
+        return self._ledger.records.folders_of(run_ids)
 
 
 def open_health(home: "Home") -> Health:

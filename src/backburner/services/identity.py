@@ -12,7 +12,7 @@ from backburner.coordination.config_file import ConfigFile
 from backburner.core.errors import NotAPerson, NotYourTask
 from backburner.core.models import Caller, Task
 from backburner.core.sessions import is_chat
-from backburner.system.processes import inherited_variables, is_alive, is_inside
+from backburner.system.processes import inherited_variables, is_alive, is_confined, is_inside
 
 if TYPE_CHECKING:
     from backburner.core.store_ports import RunQueue
@@ -33,6 +33,9 @@ AGENT_VARIABLES = {
 }
 
 
+_INTERFACES_OF_PEOPLE = ("cli", "chat", "library")  # the process that calls is the one that the person uses
+
+
 class Identity:
     """Checks who may approve, and who may extend an approved task."""
 
@@ -43,10 +46,15 @@ class Identity:
         """Raise NotAPerson unless the caller is a person, as far as that can be determined."""
         if caller.via == "tool":
             raise NotAPerson(reason="agents cannot approve; approve in your own terminal")
+        if caller.via not in _INTERFACES_OF_PEOPLE:
+            # The process that serves the web interface may have a terminal, but its callers are not at it.
+            raise NotAPerson(reason="this needs your own terminal")
         if any(map(is_alive, self._run_queue.processes(os.getsid(0)))):
             raise NotAPerson(reason="this process runs in the session of a background task")
         without_terminal = caller.via == "library" or self._config.current.flag("approval.yes_without_terminal")
-        _require_person(caller.environ, terminal=not without_terminal)
+        require_no_agent(caller.environ)
+        if not without_terminal:
+            _require_terminal()
 
     def require_own(self, task: Task, act: str, caller: Caller) -> None:
         """Raise NotYourTask unless the caller may extend a task that a person approved: a person, or the session that submitted it.
@@ -68,21 +76,26 @@ def started_by_agent(environ: Mapping[str, str]) -> bool:
     return "BACKBURNER_TASK_ID" in environ or any(environ.get(variable) for variable in AGENT_VARIABLES)
 
 
-def _require_person(environ: Mapping[str, str], *, terminal: bool) -> None:
+def require_no_agent(environ: Mapping[str, str]) -> None:
+    """Raise NotAPerson if an agent or a background task has started this process, as far as that can be determined."""
     if task_id := environ.get("BACKBURNER_TASK_ID"):
         raise NotAPerson(reason=f"this process runs inside the background task {task_id}")
     if agent := next((name for variable, name in AGENT_VARIABLES.items() if environ.get(variable)), None):
         raise NotAPerson(reason=f"this process was started by {agent}; use your own terminal")
     if is_inside():
         raise NotAPerson(reason="this process was started by Backburner (detected by its resource limits); use your own terminal")
+    if is_confined():
+        raise NotAPerson(reason="this process runs in a sandbox; use your own terminal")
     inherited = inherited_variables()
     if "BACKBURNER_TASK_ID" in inherited:
         raise NotAPerson(reason="this process was started by a background task")
     if agent := next((name for variable, name in AGENT_VARIABLES.items() if variable in inherited), None):
         raise NotAPerson(reason=f"this process was started by {agent}; use your own terminal")
-    if terminal:
-        try:
-            os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
-        except OSError:
-            hint = "to allow this, set yes_without_terminal = true under [approval] in config.toml"
-            raise NotAPerson(reason=f"approval needs a terminal ({hint})") from None
+
+
+def _require_terminal() -> None:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        hint = "to allow this, set yes_without_terminal = true under [approval] in config.toml"
+        raise NotAPerson(reason=f"approval needs a terminal ({hint})") from None

@@ -29,19 +29,27 @@ class Inbox:
         self._notice_store, self._session_store, self._supervisor, self._catalog = notice_store, session_store, supervisor, catalog
         self._clock = clock
 
-    def notices(self, *, session: str | None = None, project: str | None = None, unread: bool = True) -> Sequence[Notice]:
+    def notices(
+        self, *, session: str | None = None, project: str | None = None, unread: bool = True, limit: int | None = None
+    ) -> Sequence[Notice]:
         """Return the notices of a session; without one, those of the person and of sessions that no longer exist.
 
-        `project` limits the person's notices to one project.
+        `project` limits the person's notices to one project, `limit` the number to the newest ones.
         """
         self._supervisor.ensure_supervised()
         if session is not None:
-            return self._notice_store.notices(project=None, unread=unread, channels=[str(recipient_of(session))])
-        return self._notice_store.notices(project=project, unread=unread, channels=self._channels_of_person() if unread else None)
+            return self._notice_store.notices(project=None, unread=unread, channels=[str(recipient_of(session))], limit=limit)
+        channels = self._channels_of_person() if unread else None
+        return self._notice_store.notices(project=project, unread=unread, channels=channels, limit=limit)
 
     def pending(self, session: str) -> Sequence[Notice]:
         """Return the unread notices of a session, directly from the ledger."""
         return self._notice_store.notices(project=None, unread=True, channels=[str(recipient_of(session))])
+
+    def waits_for(self, client: str) -> bool:
+        """Return whether a notice waits for any session of a client."""
+        recipients = map(Recipient.parse, self._notice_store.channels_with_notices())
+        return any(found.kind is RecipientKind.SESSION and SessionId.parse(found.name).client == client for found in recipients)
 
     def lease(self, notices: Sequence[Notice], seconds: float = 30.0) -> Sequence[Notice]:
         """Reserve notices in order to show them; returns those that nobody else has reserved. Acknowledge them within `seconds`."""

@@ -1,13 +1,14 @@
 """Finds and lists tasks, runs, events and traces. Writes nothing: an overdue proposal is shown as expired; the engine records that."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from backburner.coordination.supervision import EngineSupervisor
-from backburner.core.errors import AmbiguousId, BadInput, BatchNotFound, SpanNotFound, TaskNotFound
-from backburner.core.models import Batch, Caller, Clock, Entry, Run
+from backburner.core.errors import AmbiguousId, BadInput, BatchNotFound, NoTasks, SpanNotFound, TaskNotFound
+from backburner.core.ids import outside_id
+from backburner.core.models import SANDBOX, Batch, Caller, Clock, Entry, Run
 from backburner.core.states import RunState, TaskState
-from backburner.system.home import project_of
+from backburner.system.paths import project_of
 
 if TYPE_CHECKING:
     from backburner.core.events import Event, Span
@@ -23,17 +24,23 @@ class Queries:
         self._ledger_queries, self._event_store, self._supervisor, self._clock = ledger_queries, event_store, supervisor, clock
 
     def find(self, reference: str, caller: Caller) -> Entry:
-        """Return the one task that matches `reference`: an id, a unique part of an id, a label, or `last`."""
+        """Return the one task that matches `reference`: an id, a unique part of an id, a label (its newest task), or `last`."""
         self._supervisor.ensure_supervised()
         found = self._ledger_queries.find(reference, project_of(caller.cwd))
-        if not found:
-            raise TaskNotFound(task_id=reference)
-        if len(found) > 1:
-            raise AmbiguousId(reference=reference, candidates=", ".join(found))
-        entry = self.get_or_none(found[0])
-        if entry is None:
-            raise TaskNotFound(task_id=reference)
-        return entry
+        entries = [entry for entry in map(self.get_or_none, found) if entry]
+        if not entries:
+            raise NoTasks(task_id=reference) if reference == "last" else TaskNotFound(task_id=reference)
+        if len(entries) > 1:
+            raise AmbiguousId(reference=reference, candidates=[f"{entry.task.task_id} ({entry.status})" for entry in entries])
+        return entries[0]
+
+    def find_question(self, reference: str, caller: Caller) -> Entry:
+        """Like `find`, for an answer: for a command that failed in its sandbox, return the open offer to run it without."""
+        entry = self.find(reference, caller)
+        if not entry.run or entry.run.end.problem != SANDBOX:
+            return entry
+        offer = self.get_or_none(outside_id(entry.task.task_id))
+        return offer if offer and offer.status == TaskState.PROPOSED else entry
 
     def get(self, task_id: str) -> Entry:
         """Return the task with exactly this id, directly from the ledger; raises TaskNotFound."""
@@ -44,7 +51,7 @@ class Queries:
     def get_or_none(self, task_id: str) -> Entry | None:
         """Return the task with exactly this id; None if it does not exist or was cleared."""
         entry = self._ledger_queries.get(task_id)
-        return entry and self._as_of_now(entry)
+        return entry and self.as_of_now(entry)
 
     def list(
         self,
@@ -78,7 +85,7 @@ class Queries:
             entries = self._ledger_queries.list(
                 status=stored, project=project, batch=batch, limit=max_count, recurring=recurring, quiet=hide
             )
-            return [self._as_of_now(entry) for entry in entries]
+            return [self.as_of_now(entry) for entry in entries]
 
         if status not in (TaskState.PROPOSED, TaskState.EXPIRED):
             return read(status, limit)
@@ -112,6 +119,11 @@ class Queries:
         """Return up to 1,000 events after the one with this id, oldest first; a negative `after` counts from the end."""
         return self._event_store.events(after, _EVENTS_PER_PAGE)
 
+    def decided_steps(self, task_id: str) -> "Sequence[dict[str, Any]]":
+        """Return the decisions on steps of a task, oldest first: when, by whom, answer and question."""
+        names = ("by", "via", "answer", "question", "reason")
+        return [{"at": event.at, **{name: event.data.get(name) for name in names}} for event in self._event_store.decisions(task_id)]
+
     def trace(self, reference: str | None, caller: Caller, *, span_id: str | None = None) -> "Sequence[Span]":
         """Return all spans of the trace that a task or a span belongs to."""
         trace_id = self._ledger_queries.trace_of(span_id) if span_id else self.find(reference or "last", caller).task.trace.trace_id
@@ -128,7 +140,7 @@ class Queries:
             raise BatchNotFound(batch=batch)
         return None
 
-    def _as_of_now(self, entry: Entry) -> Entry:
+    def as_of_now(self, entry: Entry) -> Entry:
         """Return the entry with an overdue proposal shown as expired, even if the engine has not recorded that yet."""
         task = entry.task
         if task.state == TaskState.PROPOSED and task.expires_at is not None and task.expires_at <= self._clock():

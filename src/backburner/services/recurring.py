@@ -37,8 +37,26 @@ class RecurringTasks:
         self._queries, self._identity, self._changes, self._publisher = queries, identity, changes, publisher
 
     def explain(self, task: Task | Submission, *, upcoming: bool = True) -> str:
-        """Describe when a recurring task runs; includes the next run if `upcoming`."""
-        return explain_schedule(task, self._clock(), upcoming=upcoming)
+        """Describe when a recurring task runs; includes the next run if `upcoming`, and why a watch command does not run."""
+        text = explain_schedule(task, self._clock(), upcoming=upcoming)
+        if (
+            isinstance(task, Submission)
+            or (watcher := self.watcher_of(task)) is None
+            or task.state not in (TaskState.ACTIVE, TaskState.PAUSED)
+        ):
+            return text
+        if watcher.status == TaskState.PROPOSED:
+            return f"{text} (waiting for approval of this command: backburner approve {watcher.task.task_id})"
+        return (
+            text
+            if watcher.status in (TaskState.ACTIVE, TaskState.PAUSED)
+            else f"{text} (this command is {watcher.status} and does not run)"
+        )
+
+    def watcher_of(self, task: Task) -> Entry | None:
+        """Return the helper task that runs the watch command of a task with a command source."""
+        task_id = _watcher_of(task)
+        return self._queries.get_or_none(task_id) if task_id else None
 
     def pause(self, reference: str, caller: Caller) -> Entry:
         """Start no more runs of a task until it is unpaused. A current run continues."""
@@ -51,9 +69,11 @@ class RecurringTasks:
         return entry
 
     def unpause(self, reference: str, caller: Caller) -> Entry:
-        """Continue a paused task. If it was paused because of its budget, only a person may do this, and the same amount is allowed again."""
+        """Continue a paused task. If its daily budget is used up, only a person may do this, and the same amount is allowed again."""
         task = self._queries.find(reference, caller).task
-        if task.state == TaskState.PAUSED and task.recurring.pause_kind == PauseKind.BUDGET:
+        if (task.state == TaskState.PAUSED and task.recurring.pause_kind == PauseKind.BUDGET) or (
+            task.state == TaskState.ACTIVE and task.is_recurring and self._recurring_store.daily_budget_exceeded(task, self._clock())
+        ):
             self._identity.require_person(caller)
         return self.unpause_approved(task)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from backburner.core.digests import sha256
 from backburner.core.errors import ApprovalDenied
 from backburner.core.models import Clock, Submission, Task
-from backburner.system.home import project_of
+from backburner.system.paths import project_of
 
 if TYPE_CHECKING:
     from backburner.core.store_ports import RefusalStore

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from backburner.coordination.config_file import ConfigFile
 from backburner.core import formatting, ids
-from backburner.core.models import Clock, Entry
+from backburner.core.models import SANDBOX, Clock, Entry
 from backburner.core.run_inspection import RunInspection
 from backburner.core.states import RUNNING_STATES, RunState
 from backburner.system import run_files
@@ -47,6 +47,17 @@ class Runs:
                 return log.tail(lines, longest=longest)
         except FileNotFoundError:
             return b""
+
+    def port_to_permit(self, entry: Entry) -> int | None:
+        """Return the port of this machine that a command in a trusted project could not connect to because of its sandbox."""
+        if entry.run is None or entry.run.end.problem != SANDBOX or entry.run.sandbox is None:
+            return None
+        from backburner.core.sandbox import View, sandbox_from
+        from backburner.core.sandbox_messages import refused_port
+
+        sandbox = sandbox_from(entry.run.sandbox)
+        port = refused_port(self.tail(entry, 1000, longest=1 << 16).decode("utf-8", "replace"))
+        return port if sandbox.view is View.WRITABLE and port not in sandbox.connect else None
 
     def read(self, entry: Entry, cursor: str | None = None, *, most: int, tail: int | None = None, containing: str | None = None) -> Piece:
         """Return at most `most` bytes of a task's output, from the start or from `cursor`; with `tail`, the last lines.
@@ -125,6 +136,8 @@ class Runs:
             return ", ".join(f"{other.task.task_id} ({other.status})" for other in others)
         if run.due_at is not None and run.due_at > self._clock():
             return f"its start time, {formatting.local_time(run.due_at)} (in {formatting.duration(run.due_at - self._clock())})"
+        if self._config.problem:
+            return f"valid settings: {self._config.problem}"
         from backburner.system.capacity import blocking_reason
 
         if reason := self._live_work.delayed_because():

@@ -8,7 +8,7 @@ from backburner.core.models import Caller, Submission
 from backburner.core.optional_dependencies import need
 from backburner.core.schedule import cron, every, zone_of
 from backburner.core.task_spec import AgentOptions, Recurrence, Schedule, Source, SourceKind
-from backburner.core.time_input import duration_ms, moment_ms
+from backburner.core.time_input import duration_ms, interval_ms, moment_ms
 from backburner.services.queries import Queries
 from backburner.system.timezone import zone_name
 
@@ -26,6 +26,7 @@ def parse_schedule(
     cron_: str | None = None,
     zone: str | None = None,
     at: str | None = None,
+    in_: str | None = None,
     after: str | None = None,
     on: str | None = None,
     about: dict[str, str] | None = None,
@@ -35,20 +36,22 @@ def parse_schedule(
     window: str | None = None,
     jitter: str | None = None,
 ) -> Submission:
-    """Return the submission with its schedule. Exactly one of `every_`, `cron_`, `at`, `after` and `on` must be given."""
-    if sum(option is not None for option in (every_, cron_, at, after, on)) != 1:
-        raise BadInput("Use exactly one of `every`, `cron`, `at`, `after` (another task) and `on` (an event).")
+    """Return the submission with its schedule. Exactly one of `every_`, `cron_`, `at`, `in_`, `after` and `on` must be given."""
+    if sum(option is not None for option in (every_, cron_, at, in_, after, on)) != 1:
+        raise BadInput("Use exactly one of `every`, `cron`, `at`, `in`, `after` (another task) and `on` (an event).")
     if zone is not None and cron_ is None:
         raise BadInput("A time zone can only be used with `cron`.")
     here = zone_name(caller.environ)
     zone_of(here)
     source: Source | None = None
     if every_ is not None:
-        schedule = every(duration_ms(every_), now)._replace(zone=here)
+        schedule = every(interval_ms(every_), now)._replace(zone=here)
     elif cron_ is not None:
         schedule = cron(cron_, zone or here)
     elif at is not None:
         schedule = Schedule(at=now + _AT_ONCE_MS if at == "now" else moment_ms(at, now), zone=here)
+    elif in_ is not None:
+        schedule = Schedule(at=now + duration_ms(in_), zone=here)
     elif on is not None:
         source, schedule = parse_source(on, about or {}, submission.spec.cwd), Schedule(zone=here)
     else:
@@ -70,8 +73,8 @@ def parse_schedule(
             raise BadInput(f"{other.task.task_id} is {other.status} and will not run again, so no task can run after it.")
         submission = submission.with_spec(order=submission.spec.order._replace(after=(other.task.task_id,)))
         schedule = Schedule(zone=here)
-    if max_runs is not None and (max_runs < 1 or at is not None):
-        raise BadInput("The maximum number of runs must be at least 1, and cannot be combined with `at`.")
+    if max_runs is not None and (max_runs < 1 or schedule.at is not None):
+        raise BadInput("The maximum number of runs must be at least 1, and cannot be combined with `at` or `in`.")
     spread = duration_ms(jitter) if jitter else 0
     if schedule.every_ms is not None and spread >= schedule.every_ms:
         raise BadInput("The jitter must be shorter than the interval.")

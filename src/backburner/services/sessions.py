@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from backburner.core.store_ports import LedgerQueries, SessionStore
 
 _ACTIVITY_INTERVAL_MS = 60_000  # minimum time between two records of user activity
+_REGISTER_INTERVAL_MS = 60_000  # the same for a session that is still the newest of its client
 
 
 class Sessions:
@@ -24,8 +25,14 @@ class Sessions:
         self._ledger_queries, self._session_store, self._changes, self._clock = ledger_queries, session_store, changes, clock
 
     def register(self, session: str, client: str, project: str, process: ProcessId | None) -> None:
-        """Record that a session is active: as long as `process` is alive, its notices go to the session and not to the person."""
+        """Record that a session is active: as long as `process` is alive, its notices go to the session and not to the person.
+
+        If nothing has changed, it is recorded at most once a minute: each record makes the hooks of all clients read the ledger.
+        """
         now = self._clock()
+        newest = next(iter(self._session_store.sessions(client)), None)
+        if newest and (newest.session_id, newest.process) == (session, process) and abs(now - newest.seen_at) < _REGISTER_INTERVAL_MS:
+            return
         self._session_store.register(Session(session, client, project, process, now, now))
 
     def list(self, client: str | None = None) -> Sequence[Session]:

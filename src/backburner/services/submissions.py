@@ -23,7 +23,8 @@ from backburner.services.identity import Identity, started_by_agent
 from backburner.services.queries import Queries
 from backburner.services.refusals import Refusals
 from backburner.services.validation import TOOL_SETS, validate
-from backburner.system.home import Home, project_of
+from backburner.system.home import Home
+from backburner.system.paths import project_of
 from backburner.system.processes import umask
 
 if TYPE_CHECKING:
@@ -87,20 +88,20 @@ class Submissions:
             return existing
         submission = self._with_defaults(submission)
         self._refusals.require_not_refused(submission, by_agent=submission.session is not None or started_by_agent(caller.environ))
-        submission = self._limit_tools_to_parent(submission.with_spec(channels=self._channels(submission)))
+        if (channels := self._channels(submission)) != submission.spec.channels:
+            submission = submission.with_spec(channels=channels)
+        submission = self._limit_tools_to_parent(submission)
         validate(submission)
-        if watcher := self._watcher(submission):
-            self._recurring_store.check_name(submission.spec.name, project_of(submission.spec.cwd))
-            task_id = self.submit(watcher, caller, approved_via=approved_via).task.task_id
-            submission = submission.with_spec(order=submission.spec.order._replace(after=(task_id,)))
+        if watcher := self.watcher_of(submission):
+            return self.submit_watched(submission, self.submit(watcher, caller), lambda watched: self.submit(watched, caller))
         submission, parent = self._resolve_dependencies(submission, caller)
         if not self._has_socket_dir:
             self._home.create_socket_dir()
             self._has_socket_dir = True
         now = self._clock()
         if submission.spec.agent_name is not None:
-            need("agent", "Agents require")
             self._catalog.require_usable(submission, {**submission.environment, **submission.spec.env})
+            need("agent", "Agents require")
             self._limit_depth(submission)
         decision = self._decide(submission, approved_via, seen, now)
         fingerprint = self._gate.fingerprint(submission) if decision.approval is None else None
@@ -128,6 +129,22 @@ class Submissions:
             self._publisher.publish(entry)
         return entry
 
+    def check(self, submission: Submission) -> None:
+        """Raise BadInput if a recurring task could not be stored as it is. Stores nothing."""
+        submission = self._with_defaults(submission)
+        validate(submission.with_spec(channels=self._channels(submission)))
+        self._recurring_store.check_name(submission.spec.name, project_of(submission.spec.cwd))
+
+    def submit_watched(self, submission: Submission, watcher: Entry, submit: Callable[[Submission], Entry]) -> Entry:
+        """Submit the task of a stored watcher with `submit`; the watcher is removed again if that fails."""
+        task_id = watcher.task.task_id
+        try:
+            return submit(submission.with_spec(order=submission.spec.order._replace(after=(task_id,))))
+        except BaseException:
+            self._task_store.request_cancel(task_id, self._clock())
+            self._task_store.clear([task_id], self._clock())
+            raise
+
     def find_by_key(self, submission: Submission) -> Entry | None:
         """Return the existing task with the same key; raises BadInput if it has a different command or prompt."""
         if submission.spec.order.key is None:
@@ -143,7 +160,8 @@ class Submissions:
         """Return a submission that runs a task again, as a new task that the gate judges again."""
         from backburner.services.gate import submission_of
 
-        self._identity.require_own(entry.task, "restart", caller)
+        if caller.device is None:  # a paired page may restart any task: the copy is a new task, for which no approval counts
+            self._identity.require_own(entry.task, "restart", caller)
         submission = submission_of(entry.task, environment)
         submission = submission.with_spec(command=submission.spec.command._replace(umask=umask()))
         return submission._replace(restarted_from=entry.task.task_id, session=caller.session)
@@ -196,8 +214,11 @@ class Submissions:
     def _task_or_none(self, task_id: str | None) -> Entry | None:
         return self._queries.get_or_none(task_id) if task_id is not None else None
 
-    def _watcher(self, submission: Submission) -> Submission | None:
-        """Return the helper task that runs the watch command of a task with a command source; None if it needs none."""
+    def watcher_of(self, submission: Submission) -> Submission | None:
+        """Return the helper task that runs the watch command of a task with a command source; None if it needs none.
+
+        The gate judges it on its own: an approval of the task does not cover its watch command.
+        """
         source = submission.spec.source
         if source is None or source.kind is not SourceKind.COMMAND or submission.spec.order.after:
             return None
@@ -205,6 +226,8 @@ class Submissions:
             raise BadInput(
                 "A command source cannot be proposed. Propose an interval with a pre-check command; the agent runs when its output changes."
             )
+        validate(self._with_defaults(submission))
+        self._recurring_store.check_name(submission.spec.name, project_of(submission.spec.cwd))
         from backburner.core.command_words import words_of
         from backburner.core.schedule import every
         from backburner.core.time_input import duration_ms
@@ -221,12 +244,13 @@ class Submissions:
             recurrence=Recurrence(
                 every(every_ms, self._clock()), notify="never", source=Source(SourceKind.POLL, compare=source.compare or "hash")
             ),
-            channels=(),
         )
 
     def _resolve_dependencies(self, submission: Submission, caller: Caller) -> tuple[Submission, trace_context.ParentSpan | None]:
         """Return the submission with the ids of its dependencies and without TRACEPARENT, and the parent span from TRACEPARENT."""
         parent = submission.spec.env.get(trace_context.VARIABLE, submission.environment.get(trace_context.VARIABLE))
+        if parent is None and not submission.spec.order.after:
+            return submission, None
         environment = submission.environment
         if trace_context.VARIABLE in environment:
             environment = {name: value for name, value in environment.items() if name != trace_context.VARIABLE}
@@ -262,7 +286,7 @@ class Submissions:
         if submission.proposed:
             if submission.spec.command.words:
                 self._judge(submission, None, now)  # a denied command cannot be proposed
-            return Decision(None, ("it was proposed by an agent",), "proposal")
+            return Decision(None, (f"it was proposed by {'a person' if submission.session is None else 'an agent'}",), "proposal")
         if not submission.spec.command.words:
             if self._catalog.asks_before_acting(submission):
                 return Decision(Approval("auto", "prompt", now), ("a prompt; its agent asks for permission before it acts",), "prompt")
@@ -278,16 +302,23 @@ class Submissions:
     def _judge(self, submission: Submission, approved_via: str | None, now: int) -> Decision:
         from backburner.approval.policy import Decision as Verdicts
 
-        gate = self._gate
-        context = gate.context(submission)
-        verdict = gate.judge(submission, context)
+        gate, fingerprint = self._gate, ""
+        if approved_via and submission.spec.command.words:
+            verdict, fingerprint = gate.judge_for_approval(submission)
+        else:
+            verdict = gate.judge(submission)
         match verdict.decision:
             case Verdicts.DENY:
                 raise ApprovalDenied(reason="; ".join(verdict.reasons))
+            case Verdicts.SANDBOX if approved_via is None:
+                assert verdict.sandbox is not None
+                approval = Approval("auto", "gate", now, sandbox=verdict.sandbox.to_json())
             case Verdicts.ALLOW if approved_via is None:
                 approval = Approval("auto", "gate", now)
-            case Verdicts.ALLOW | Verdicts.ASK:
-                approval = Approval("user", approved_via, now, gate.fingerprint(submission, context)) if approved_via else None
+            case Verdicts.SANDBOX | Verdicts.ALLOW | Verdicts.ASK:
+                if approved_via is None:
+                    gate.require_program(submission)
+                approval = Approval("user", approved_via, now, fingerprint) if approved_via else None
         return Decision(approval, verdict.reasons, verdict.rule)
 
     def _question(self, submission: Submission, reasons: Sequence[str], fingerprint: str) -> Callable[[str], str] | None:

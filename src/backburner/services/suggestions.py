@@ -6,7 +6,7 @@ from backburner.coordination.config_file import ConfigFile
 from backburner.core.errors import BadInput
 from backburner.core.models import DISCOVERY, Caller, Clock, Submission
 from backburner.core.settings import agent_settings, is_local
-from backburner.core.task_spec import AgentSpec, Order, TaskSpec
+from backburner.core.task_spec import AgentSpec, Budget, Order, RunBudget, TaskSpec
 from backburner.services.queries import Queries
 from backburner.services.sessions import Sessions
 from backburner.services.submissions import Submissions
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from backburner.core.store_ports import EventStore
 
 _MAX_IDLE_MS = 2 * 3_600_000
+_MAX_TOOL_CALLS = 25
 _PROMPT = """Based on the recent context below, is there any useful background work to propose? Consider the state of CI, open pull requests, \
 unfinished work, and the files that were discussed. Use task_propose to propose at most three tasks, and only if they are genuinely useful: do not \
 invent work. Do not propose anything that is already open or that needs no monitoring. If there is nothing useful, say so and stop."""
@@ -65,6 +66,7 @@ class Suggestions:
                     description="Suggest tasks",
                     timeout_ms=self._config.current.whole("tasks.task_timeout_ms"),
                     order=Order(priority=-1),
+                    budget=Budget(per_run=RunBudget(tool_calls=_MAX_TOOL_CALLS)),
                 ),
                 environment=self._queries.environment(latest),
                 session=DISCOVERY,

@@ -115,9 +115,9 @@ class Tasks:
             [task_id for task_id in task_ids if (entry := self._queries.get_or_none(task_id)) and entry.has_ended]
         )
 
-    def send(self, reference: str, data: bytes, caller: Caller) -> Entry:
-        """Write to the standard input of a command that was started with `--stdin`."""
-        from backburner.system.stdin_pipe import write_stdin
+    def send(self, reference: str, data: bytes, caller: Caller, *, end: bool = False) -> Entry:
+        """Write to the standard input of a command that was started with `--stdin`; with `end`, close the input afterwards."""
+        from backburner.system.stdin_pipe import close_stdin, write_stdin
 
         entry = self._queries.find(reference, caller)
         if not entry.is_live or entry.run is None:
@@ -125,8 +125,12 @@ class Tasks:
         if not entry.task.spec.command.stdin:
             raise BadInput(f"Task {entry.task.task_id} accepts no input: it was not started with `run --stdin`.")
         self._identity.require_own(entry.task, "send to", caller)
-        write_stdin(self._runs.folder(entry), data, entry.task.task_id, starting=entry.run.process is None)
-        self._event_store.append("input_sent", entry.task.task_id, entry.run.run_id, self._clock(), bytes=len(data))
+        folder, starting = self._runs.folder(entry), entry.run.process is None
+        if data:
+            write_stdin(folder, data, entry.task.task_id, starting=starting)
+        if end:
+            close_stdin(folder, entry.task.task_id, starting=starting)
+        self._event_store.append("input_sent", entry.task.task_id, entry.run.run_id, self._clock(), bytes=len(data), end=end)
         return entry
 
 

@@ -7,7 +7,7 @@ from backburner.core.errors import BadInput
 from backburner.core.models import NOTIFY, PRIORITIES, Submission
 from backburner.core.recurring import PRECHECK_CONDITIONS
 from backburner.core.task_spec import BUDGET_NAMES, RunBudget, budget_fields, set_fields
-from backburner.system.home import project_of
+from backburner.system.paths import project_of
 
 _MAX_ARGUMENT_BYTES = 128 * 1024 - 1  # the kernel's limit for one argument
 _MAX_LABEL_CHARACTERS = 200

@@ -50,8 +50,16 @@ class Database(Protocol):
         """Write the write-ahead log, if the adapter has one, back into the ledger file."""
         ...
 
-    def check(self) -> Sequence[str]:
-        """The problems that the database's own integrity check finds; empty if there are none."""
+    def copy_to(self, path: str) -> None:
+        """Write the state of one moment to a new file, while other connections may write."""
+        ...
+
+    def unexpected_objects(self) -> Sequence[str]:
+        """The tables, indexes, triggers and views that the migrations do not create, by name. For a file of unknown origin."""
+        ...
+
+    def check(self, seconds: float | None = None) -> Sequence[str] | None:
+        """The problems that the database's own integrity check finds; None if it took longer than `seconds` and was stopped."""
         ...
 
     def close(self) -> None: ...

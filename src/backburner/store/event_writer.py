@@ -16,5 +16,5 @@ class EventWriter:
     def write(self, at: int, kind: str, task_id: str | None, run_id: str | None, **data: object) -> None:
         self._db.write(
             "INSERT INTO events (at, kind, task_id, run_id, data) VALUES (?, ?, ?, ?, ?)",
-            (at, str(kind), task_id, run_id, json.dumps(data)),
+            (at, str(kind), task_id, run_id, json.dumps(data) if data else "{}"),
         )

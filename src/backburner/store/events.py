@@ -26,8 +26,16 @@ class EventRepository:
         """The events after the one with this id, oldest first; a negative `after` counts from the end."""
         if after < 0:
             after = max(0, (self._db.one("SELECT coalesce(max(event_id), 0) FROM events")[0]) + after)
-        fields = ", ".join(Event._fields)
-        rows = self._db.execute(f"SELECT {fields} FROM events WHERE event_id > ? ORDER BY event_id LIMIT ?", (after, limit))
+        return self._read("event_id > ? ORDER BY event_id LIMIT ?", after, limit)
+
+    def decisions(self, task_id: str) -> Sequence[Event]:
+        """The decisions on steps of a task, oldest first."""
+        # The kinds are written as in the condition of the index.
+        found = self._read("task_id = ? AND kind IN ('run_requeued', 'step_decided') ORDER BY event_id", task_id)
+        return [event for event in found if "answer" in event.data]
+
+    def _read(self, where: str, *values: str | int) -> Sequence[Event]:
+        rows = self._db.execute(f"SELECT {', '.join(Event._fields)} FROM events WHERE {where}", values)
         return [Event(*row[:5], json.loads(row[5])) for row in rows]
 
     def cursor(self, name: str) -> int:

@@ -1,4 +1,4 @@
-"""Permanent permissions in the ledger: trusted projects, and commands that are always allowed in a project."""
+"""Permanent permissions in the ledger: trusted projects, and the commands and ports that are always allowed in a project."""
 
 import json
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ class GrantRepository:
         self._db, self._events = db, events
 
     def grant(self, kind: str, project: str, command: Sequence[str], via: str, now: int) -> None:
-        """Store a trusted project, or a command that is always allowed in one; does nothing if it is already stored."""
+        """Store a permanent permission; does nothing if it is already stored."""
         with self._db.transaction():
             added = self._db.write(
                 "INSERT INTO grants (kind, project, command, via, created_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",

@@ -12,6 +12,7 @@ from backburner.store.task_reader import TaskReader
 if TYPE_CHECKING:
     from backburner.core.store_ports import (
         DeliveryStore,
+        DeviceStore,
         EventStore,
         ExternalTaskStore,
         GrantStore,
@@ -19,10 +20,13 @@ if TYPE_CHECKING:
         LiveWork,
         MemoryStore,
         NoticeStore,
+        ProofStore,
+        RecordStore,
         RecurringStore,
         RefusalStore,
         RunQueue,
         SessionStore,
+        TaskPages,
         TaskStore,
         TriggerStore,
     )
@@ -65,6 +69,12 @@ class Ledger:
         return self._writers.triggers
 
     @cached_property
+    def records(self) -> "RecordStore":
+        from backburner.store.records import RecordRepository
+
+        return RecordRepository(self.database)
+
+    @cached_property
     def sessions(self) -> "SessionStore":
         from backburner.store.sessions import SessionRepository
         from backburner.store.waiting_runs import WaitingRuns
@@ -97,6 +107,24 @@ class Ledger:
         return NoticeRepository(self.database)
 
     @cached_property
+    def pages(self) -> "TaskPages":
+        from backburner.store.task_pages import TaskPageRepository
+
+        return TaskPageRepository(self.database)
+
+    @cached_property
+    def devices(self) -> "DeviceStore":
+        from backburner.store.devices import DeviceRepository
+
+        return DeviceRepository(self.database, self._events)
+
+    @cached_property
+    def proofs(self) -> "ProofStore":
+        from backburner.store.proofs import ProofRepository
+
+        return ProofRepository(self.database, self._events)
+
+    @cached_property
     def grants(self) -> "GrantStore":
         from backburner.store.grants import GrantRepository
 
@@ -124,9 +152,17 @@ class Ledger:
         """Write the write-ahead log back into the ledger file, so that a copy of that file alone is complete."""
         self.database.checkpoint()
 
-    def check(self) -> Sequence[str]:
-        """The problems that the database's own integrity check finds; empty if there are none."""
-        return self.database.check()
+    def copy_to(self, path: str) -> None:
+        """Write the ledger as it is at one moment to a new file, while other processes may write."""
+        self.database.copy_to(path)
+
+    def unexpected_objects(self) -> Sequence[str]:
+        """The tables, indexes, triggers and views that a ledger does not have, by name."""
+        return self.database.unexpected_objects()
+
+    def check(self, seconds: float | None = None) -> Sequence[str] | None:
+        """The problems that the database's own integrity check finds; None if it took longer than `seconds` and was stopped."""
+        return self.database.check(seconds)
 
     def close(self) -> None:
         self.database.close()

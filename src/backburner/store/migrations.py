@@ -507,5 +507,105 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX runs_queue ON runs (runner, blocked, due_at IS NOT NULL, priority DESC, seq) WHERE state = 'pending';
     CREATE INDEX runs_due ON runs (runner, due_at) WHERE state = 'pending' AND due_at IS NOT NULL;
     """,
+    # 15: the sandbox of a task that nobody approved, and of each run; ports that the sandboxed commands of a project may connect to.
+    # What was harmless before is judged again when it starts.
+    """
+    ALTER TABLE tasks ADD COLUMN sandbox TEXT;
+    ALTER TABLE runs ADD COLUMN sandbox TEXT;
+    ALTER TABLE runs ADD COLUMN notes TEXT;
+    CREATE INDEX runs_failed_in_sandbox ON runs (task_id) WHERE problem = 'sandbox';
+    UPDATE tasks SET rule = 'sandbox' WHERE approved_by = 'auto' AND rule IN ('harmless', 'trusted project');
+    ALTER TABLE grants RENAME TO grants_before;
+    CREATE TABLE grants (
+        grant_id INTEGER PRIMARY KEY AUTOINCREMENT,
+        kind TEXT NOT NULL CHECK (kind IN ('trust', 'always', 'connect')),
+        project TEXT NOT NULL,
+        command TEXT NOT NULL,
+        via TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        UNIQUE (kind, project, command),
+        CHECK ((kind = 'trust') = (command = '[]'))
+    );
+    INSERT INTO grants SELECT * FROM grants_before;
+    DROP TABLE grants_before;
+    """,
+    # 16: failed, cancelled and unapproved tasks are found without reading every task
+    """
+    CREATE INDEX runs_unsuccessful ON runs (state, seq) WHERE state IN ('failed', 'cancelled');
+    CREATE INDEX tasks_unapproved ON tasks (state, seq) WHERE state IN ('proposed', 'rejected', 'expired');
+    """,
+    # 17: traces, spans and the decisions on a task's steps are found without reading every task and event
+    """
+    CREATE INDEX tasks_by_trace ON tasks (trace_id);
+    CREATE INDEX tasks_by_span ON tasks (span_id);
+    CREATE INDEX tasks_by_parent_span ON tasks (parent_span_id) WHERE parent_span_id IS NOT NULL;
+    CREATE INDEX runs_by_span ON runs (span_id);
+    CREATE INDEX events_decided ON events (task_id) WHERE kind IN ('run_requeued', 'step_decided');
+    """,
+    # 18: the web interface: paired pages, their passkeys, the challenges that they answer, and every attempt to approve with them
+    """
+    CREATE TABLE home (
+        home_id TEXT NOT NULL PRIMARY KEY
+    );
+    CREATE TABLE devices (
+        device_id TEXT NOT NULL PRIMARY KEY,
+        name TEXT NOT NULL,
+        credential_hash TEXT NOT NULL UNIQUE,
+        paired_via TEXT NOT NULL,
+        address TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        seen_at INTEGER NOT NULL,
+        revoked_at INTEGER
+    );
+    CREATE TABLE pairings (
+        pairing_id TEXT NOT NULL PRIMARY KEY,
+        commitment TEXT NOT NULL,
+        name TEXT NOT NULL,
+        address TEXT NOT NULL,
+        number TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        expires_at INTEGER NOT NULL,
+        device_id TEXT REFERENCES devices (device_id)
+    );
+    CREATE TABLE passkeys (
+        passkey_id TEXT NOT NULL PRIMARY KEY,
+        device_id TEXT NOT NULL REFERENCES devices (device_id),
+        name TEXT NOT NULL,
+        rp_id TEXT NOT NULL,
+        credential TEXT NOT NULL,
+        sign_count INTEGER NOT NULL,
+        number TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        expires_at INTEGER NOT NULL,
+        active_at INTEGER,
+        used_at INTEGER,
+        removed_at INTEGER
+    );
+    CREATE TABLE challenges (
+        nonce TEXT NOT NULL PRIMARY KEY,
+        device_id TEXT NOT NULL REFERENCES devices (device_id),
+        purpose TEXT NOT NULL CHECK (purpose IN ('approve', 'passkey', 'register')),
+        target TEXT NOT NULL,
+        seen TEXT NOT NULL,
+        choice TEXT NOT NULL,
+        expires_at INTEGER NOT NULL,
+        used_at INTEGER
+    );
+    -- every attempt to approve through the web interface, with its proof
+    CREATE TABLE approval_attempts (
+        attempt_id INTEGER PRIMARY KEY AUTOINCREMENT,
+        at INTEGER NOT NULL,
+        outcome TEXT NOT NULL CHECK (outcome IN ('verified', 'approved', 'refused')),
+        task_id TEXT,
+        device_id TEXT,
+        via TEXT NOT NULL,
+        reason TEXT,
+        text TEXT,
+        proof TEXT,
+        passkey_id TEXT,
+        origin TEXT
+    );
+    CREATE INDEX approval_attempts_by_task ON approval_attempts (task_id) WHERE task_id IS NOT NULL;
+    """,
 )
 VERSION = len(MIGRATIONS)

@@ -18,8 +18,10 @@ class NoticeRepository:
     def __init__(self, db: "Database") -> None:
         self._db = db
 
-    def notices(self, *, project: str | None = None, unread: bool = True, channels: Sequence[str] | None = None) -> Sequence[Notice]:
-        """Notices, oldest first: for some recipients, or for all."""
+    def notices(
+        self, *, project: str | None = None, unread: bool = True, channels: Sequence[str] | None = None, limit: int | None = None
+    ) -> Sequence[Notice]:
+        """Notices, oldest first: for some recipients, or for all. With `limit`, only the newest."""
         where, values = [f"NOT ({FOR_CHANNEL})"], []
         if unread:
             where.append("acknowledged_at IS NULL")
@@ -27,11 +29,14 @@ class NoticeRepository:
             where.append("project = ?")
             values.append(project)
         if channels is None:
-            return self._select(where, values)
+            return self._select(where, values, limit)
         found = [
-            notice for group in groups(channels) for notice in self._select([*where, f"channel IN ({places(group)})"], [*values, *group])
+            notice
+            for group in groups(channels)
+            for notice in self._select([*where, f"channel IN ({places(group)})"], [*values, *group], limit)
         ]
-        return sorted(found, key=lambda notice: notice.notice_id)
+        found.sort(key=lambda notice: notice.notice_id)
+        return found if limit is None else found[-limit:]
 
     def acknowledge(self, *, notice_ids: Iterable[int] = (), task_ids: Iterable[str] = (), channel: str = INBOX, now: int) -> None:
         """Mark notices as acknowledged: by their ids, or those of some tasks for one recipient."""
@@ -61,6 +66,7 @@ class NoticeRepository:
         rows = self._db.execute(f"SELECT DISTINCT channel FROM notices WHERE acknowledged_at IS NULL AND NOT ({FOR_CHANNEL})")
         return [row[0] for row in rows]
 
-    def _select(self, where: Sequence[str], values: Sequence[object]) -> Sequence[Notice]:
-        rows = self._db.execute(f"SELECT {NOTICE} FROM notices WHERE {' AND '.join(where)} ORDER BY notice_id", values)
-        return [notice_of(row) for row in rows]
+    def _select(self, where: Sequence[str], values: Sequence[object], limit: int | None) -> Sequence[Notice]:
+        newest = f"SELECT {NOTICE} FROM notices WHERE {' AND '.join(where)} ORDER BY notice_id DESC"
+        rows = self._db.execute(newest if limit is None else f"{newest} LIMIT {limit}", values)
+        return [notice_of(row) for row in reversed(rows)]

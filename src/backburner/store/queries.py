@@ -4,15 +4,19 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from backburner.core.models import Batch, Entry, Run
+from backburner.core.ids import outside_id
+from backburner.core.models import SANDBOX, Batch, Entry, Run
 from backburner.core.sessions import Client
-from backburner.core.states import LIVE
-from backburner.store.rows import ENTRY, LIVE_RUNS, RUN, STATUS, TASK, entry_of, run_of, task_of
+from backburner.core.states import LIVE, RunState
+from backburner.store.rows import ENTRY, LIVE_RUNS, RUN, STATUS, TASK, entry_of, plain, run_of, task_of
 
 if TYPE_CHECKING:
     from backburner.core.events import Span
     from backburner.store.database import Database
     from backburner.store.task_reader import TaskReader
+
+_MAX_MATCHES = 20
+_NO_OFFER = f"NOT (approved_by IS NULL AND coalesce(rule, '') = '{SANDBOX}')"
 
 
 class QueryRepository:
@@ -26,23 +30,33 @@ class QueryRepository:
         return self._reader.find(task_id)
 
     def find(self, reference: str, project: str | None) -> Sequence[str]:
-        """The task ids that `reference` may refer to: an id, a run id, `last`, a label, or part of an id."""
+        """The task ids that `reference` may refer to: an id, a run id, `last`, a label (its newest task), or part of an id.
+
+        An offer to run a command without its sandbox that was not accepted is found only by what no other task matches.
+        """
         for where in ("task_id = ?", "task_id = (SELECT task_id FROM runs WHERE run_id = ?)"):
             if found := self._db.one(f"SELECT task_id FROM tasks WHERE {where}", (reference,)):
                 return [found[0]]
         if not reference or self._db.one("SELECT 1 FROM events WHERE task_id = ? AND kind = 'task_cleared'", (reference,)):
             return []  # the id of a cleared task must not match another task whose id contains it
         if reference == "last":
-            where, values = ("", ()) if project is None else ("WHERE project = ?", (project,))
-            return [row[0] for row in self._db.execute(f"SELECT task_id FROM tasks {where} ORDER BY seq DESC LIMIT 1", values)]
+            where, values = ("1 = 1", ()) if project is None else ("project = ?", (project,))
+            return self._newest(f"{where} AND {_NO_OFFER}", values, 1)
         escaped = reference.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
         here = ("name = ? AND project = ?", (reference, project))
         recurring = (f"{here[0]} AND schedule <> '{{}}' AND state IN ('proposed', 'active', 'paused')", here[1])
+        without_date = ("task_id LIKE ? ESCAPE '\\'", (f"task\\_{'_' * 8}\\_{escaped}",))
         part = ("lower(task_id) LIKE lower(?) ESCAPE '\\'", (f"%{escaped}%",))
-        for where, values in (recurring, here, ("name = ?", (reference,)), part):
-            if rows := self._db.execute(f"SELECT task_id FROM tasks WHERE {where} ORDER BY seq DESC LIMIT 20", values):
-                return [row[0] for row in rows]
-        return []
+        for where, values in (recurring, here, ("name = ?", (reference,))):
+            if found := self._newest(f"{where} AND {_NO_OFFER}", values, 1):
+                return found
+        for where, values in (without_date, part):
+            if found := self._newest(f"{where} AND {_NO_OFFER}", values, _MAX_MATCHES):
+                return found
+        return self._newest(*part, _MAX_MATCHES)
+
+    def _newest(self, where: str, values: Sequence[object], limit: int) -> Sequence[str]:
+        return [row[0] for row in self._db.execute(f"SELECT task_id FROM tasks WHERE {where} ORDER BY seq DESC LIMIT ?", (*values, limit))]
 
     def failed_dependents(self, task_id: str) -> Sequence[Entry]:
         """The tasks that failed because this one did, and the tasks that failed because of those."""
@@ -55,6 +69,17 @@ class QueryRepository:
             (task_id,),
         )
         return [self._reader.get(row[0]) for row in rows]
+
+    def failed_in_sandbox(self, words: Sequence[str], shell: bool, cwd: str) -> Sequence[str]:
+        """The sandboxes because of which the same command may have failed in this folder; not if it failed without a sandbox as well."""
+        rows = self._db.execute(
+            "SELECT DISTINCT r.sandbox FROM runs r JOIN tasks t ON t.task_id = r.task_id"
+            " WHERE r.problem = 'sandbox' AND r.sandbox IS NOT NULL AND t.command = ? AND t.shell = ? AND t.cwd = ?"
+            " AND NOT EXISTS (SELECT 1 FROM tasks o JOIN runs f ON f.task_id = o.task_id"
+            " WHERE o.task_id = t.task_id || ? AND f.state = 'failed')",
+            (plain(tuple(words)), int(shell), cwd, outside_id("")),
+        )
+        return [row[0] for row in rows]
 
     def by_key(self, project: str, key: str) -> Entry | None:
         """The task that was submitted with this key."""
@@ -81,13 +106,21 @@ class QueryRepository:
         elif status:
             where.append(f"{STATUS} = ?")
             values.append(status)
+            if status != RunState.COMPLETED:  # most tasks are; any other status is found by an index
+                of_run = "SELECT task_id FROM runs WHERE state IN ('failed', 'cancelled') AND state = ?"
+                unapproved = "SELECT task_id FROM tasks WHERE state IN ('proposed', 'rejected', 'expired') AND state = ?"
+                recurs = "SELECT task_id FROM tasks WHERE schedule <> '{}' AND state = ?"
+                where.append(f"t.task_id IN ({of_run} UNION ALL {unapproved} UNION ALL {recurs})")
+                values += [status] * 3
+        # Few tasks have another status than completed. Then the expressions keep the planner from reading all tasks of the project in order.
+        project_column, order = ("t.project", "t.seq") if status in (None, RunState.COMPLETED) else ("t.project || ''", "t.seq + 0")
         if project:
-            where.append("t.project = ?")
+            where.append(f"{project_column} = ?")
             values.append(project)
         if batch is not None:
             where.append("t.batch = ?")
             values.append(batch)
-        sql = f"{ENTRY} WHERE {' AND '.join(where)} ORDER BY t.seq DESC"
+        sql = f"{ENTRY} WHERE {' AND '.join(where)} ORDER BY {order} DESC"
         if limit is not None:
             sql += " LIMIT ?"
             values.append(limit)
@@ -146,6 +179,6 @@ class QueryRepository:
 
     def trace_of(self, span_id: str) -> str | None:
         """The trace that a span belongs to."""
-        where = "t.span_id = ? OR t.parent_span_id = ? OR t.task_id IN (SELECT task_id FROM runs WHERE span_id = ?)"
-        row = self._db.one(f"SELECT t.trace_id FROM tasks t WHERE {where}", (span_id, span_id, span_id))
+        where = "span_id = ? OR parent_span_id = ? OR task_id IN (SELECT task_id FROM runs WHERE span_id = ?)"
+        row = self._db.one(f"SELECT trace_id FROM tasks WHERE {where}", (span_id, span_id, span_id))
         return row[0] if row else None

@@ -115,9 +115,17 @@ class RecurringRepository:
         return self._reader.get(task_id)
 
     def unpause(self, task_id: str, now: int, max_active: int, folder: str = "tasks") -> Entry:
-        """Continue with the next slot. Resets the count of failures, and the daily usage if the budget had paused the task."""
+        """Continue with the next slot. Resets the count of failures, and the daily usage if the budget had paused the task.
+
+        An active task whose budget is used up, but which no slot has paused yet, may use the same amount again.
+        """
         with self._db.transaction():
-            task = self._transitions.apply(self._recurring_task(task_id), TaskEvent.UNPAUSED, now)
+            task = self._recurring_task(task_id)
+            if task.state == TaskState.ACTIVE and (reason := self._usage.daily_budget_exceeded(task, now)):
+                self._db.write("UPDATE tasks SET counted_from = ? WHERE task_id = ?", (now, task_id))
+                self._events.write(now, "budget_extended", task_id, None, because=reason)
+                return self._reader.get(task_id)
+            task = self._transitions.apply(task, TaskEvent.UNPAUSED, now)
             counted_from = now if task.recurring.pause_kind == PauseKind.BUDGET else task.recurring.counted_from
             self._db.write(
                 "UPDATE tasks SET failures = 0, paused_because = NULL, pause_kind = NULL, counted_from = ? WHERE task_id = ?",
@@ -164,8 +172,11 @@ class RecurringRepository:
         """Which daily budget a task has used up; None if it has not."""
         return self._usage.daily_budget_exceeded(task, now)
 
-    def compact(self, before: int, now: int, task_ids: Sequence[str] | None = None) -> Sequence[str]:
-        """Delete old runs of recurring tasks, except the latest of each and those that a budget still counts; returns their folders."""
+    def compact(self, before: int, now: int, task_ids: Sequence[str] | None = None, limit: int | None = None) -> Sequence[str]:
+        """Delete old runs of recurring tasks, except the latest of each and those that a budget still counts; returns their folders.
+
+        A run without a folder, such as a skipped slot, counts as an empty text. Without `task_ids`, at most `limit` runs are deleted.
+        """
         old = (
             "SELECT r.run_id, r.folder FROM runs r JOIN tasks t ON t.task_id = r.task_id AND t.schedule <> '{}'"
             " WHERE r.ended_at < ? AND r.n <> t.run_count AND (r.ended_at < ? OR r.usage = '{}' AND t.budget = '{}')"
@@ -173,7 +184,7 @@ class RecurringRepository:
         values = before, now - _COUNTED_MS
         with self._db.transaction():
             if task_ids is None:
-                rows = self._db.execute(old, values)
+                rows = self._db.execute(old if limit is None else f"{old} LIMIT {limit}", values)
             else:
                 named = [(f"{old} AND t.task_id IN ({places(group)})", (*values, *group)) for group in groups(task_ids)]
                 rows = [row for select, which in named for row in self._db.execute(select, which)]
@@ -181,7 +192,7 @@ class RecurringRepository:
                 self._db.write("DELETE FROM runs WHERE run_id = ?", (run_id,))
             if rows:
                 self._events.write(now, "runs_compacted", None, None, runs=len(rows))
-        return [folder for _, folder in rows if folder]
+        return [folder for _, folder in rows]
 
     def _fire(self, entry: Entry, plan: "Plan", over: str | None, now: int, folder: str) -> None:
         from backburner.core.schedule import delay

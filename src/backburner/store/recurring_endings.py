@@ -8,7 +8,7 @@ from backburner.core import recurring
 from backburner.core.claims import RunResult
 from backburner.core.formatting import describe_result
 from backburner.core.models import Run, Task
-from backburner.core.states import Result, RunEvent, RunState, TaskEvent, TaskState
+from backburner.core.states import NoticeKind, Result, RunEvent, RunState, TaskEvent, TaskState
 
 if TYPE_CHECKING:
     from backburner.store.database import Database
@@ -52,7 +52,9 @@ class RecurringEndings:
         `agent_asked` is False if a pre-check command decided that the agent is not needed.
         """
         now = ending.ended_at
-        outcome = describe_result(ending.result, ending.exit_code, ending.error, task.spec.timeout_ms)
+        outcome = describe_result(
+            ending.result, ending.exit_code, ending.error, task.spec.timeout_ms, agent=task.spec.agent_name is not None
+        )
         if ending.result == Result.EXIT and ending.error:
             outcome = ending.error
         after = recurring.after_run(task, run, ending, outcome, over=recurring.is_over(task, now) or self._follows_nothing(task))
@@ -69,14 +71,14 @@ class RecurringEndings:
         self._remember(task, run, ending, after)
         reached = self._transitions.apply(task, after.event, now, because=after.reason).state if after.event else None
         if reached in (TaskState.DONE, TaskState.FAILED):
-            self._end_watcher(task, now)
+            self.end_watcher(task, now)
         folder = os.path.dirname(run.folder)
         if after.retry_ms is not None:
             cause = {"slot": run.cause.slot, "origin": run.cause.origin, "payload": run.cause.payload}
             self._runs.add_recurring(task, folder, now, cause="retry", due_at=now + after.retry_ms, **cause)
         elif after.notify:
-            log = os.path.join(self._root, run.folder, "output.log")
-            self._notices.write(task, run, recurring.recurring_notice(task, run, ending, after, outcome, log), now)
+            kind = NoticeKind.PAUSED if after.event == TaskEvent.PAUSED else NoticeKind.ENDED
+            self._notices.write(task, run, recurring.recurring_notice(task, ending, after, outcome), now, kind)
         ended: list[EndedTask] = []
         if ending.state == RunState.COMPLETED and agent_asked:
             changed = ending.digest != task.recurring.result_hash and task.recurring.result_hash is not None
@@ -89,7 +91,7 @@ class RecurringEndings:
 
     def finish(self, task: Task, event: TaskEvent, now: int) -> EndedTask:
         """End a recurring task without the end of a run."""
-        self._end_watcher(task, now)
+        self.end_watcher(task, now)
         return EndedTask(task.task_id, self._transitions.apply(task, event, now).state)
 
     def pause_followers(self, ended: EndedTask, now: int) -> None:
@@ -116,11 +118,17 @@ class RecurringEndings:
         other = self._reader.find(task.spec.order.after[0])
         return other is None or other.task.state in (TaskState.DONE, TaskState.FAILED, TaskState.CANCELLED)
 
-    def _end_watcher(self, task: Task, now: int) -> None:
+    def end_watcher(self, task: Task, now: int) -> None:
         """End the task that runs a poll command for the source of this task; it exists only for this task."""
-        watcher = self._reader.find(task.spec.order.after[0]) if task.spec.source_kind == "command" else None
-        if watcher and watcher.task.state in (TaskState.ACTIVE, TaskState.PAUSED):
-            self._transitions.apply(watcher.task, TaskEvent.CANCELLED, now)
+        watcher = self._reader.find(task.spec.order.after[0]) if task.spec.source_kind == "command" and task.spec.order.after else None
+        if watcher is None:
+            return
+        match watcher.task.state:
+            case TaskState.ACTIVE | TaskState.PAUSED:
+                self._transitions.apply(watcher.task, TaskEvent.CANCELLED, now)
+            case TaskState.PROPOSED:
+                self._transitions.apply(watcher.task, TaskEvent.REJECTED, now)
+                self._notices.proposal_answered(watcher.task.task_id, now)
 
     def _start_followers(self, task: Task, run: Run, now: int, *, changed: bool) -> Sequence[EndedTask]:
         """Start the tasks that follow this one after each run, or after each changed result. Returns the tasks that ended instead."""

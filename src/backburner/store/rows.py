@@ -1,5 +1,6 @@
 """Converts between rows of the ledger and core records: JSON for compound values, text for identities."""
 
+import functools
 import json
 from itertools import pairwise
 
@@ -67,6 +68,7 @@ ACTIVE_RUNS = f"seq IN ({_ACTIVE})"
 LIVE_RUNS = f"seq IN ({_ACTIVE} UNION ALL SELECT seq FROM runs WHERE state = 'pending')"
 NOTICE = ", ".join(Notice._fields)
 FOR_CHANNEL = f"recipient = '{RecipientKind.CHANNEL}'"  # the notices that leave for a channel
+_MAX_KEPT = 64
 _NO_LIMITS, _NO_BUDGET = Limits(), Budget()
 OUTGOING = f"acknowledged_at IS NULL AND failed_at IS NULL AND {FOR_CHANNEL}"  # must be the same text as in the partial index
 
@@ -104,8 +106,9 @@ def _schedule(fields: dict) -> Schedule:
         return Schedule(unreadable=str(error))
 
 
+@functools.lru_cache(_MAX_KEPT)
 def task_of(row: tuple) -> Task:
-    """A task from its columns."""
+    """A task from its columns. Most rows are read several times: when a run is claimed, and when it ends."""
     first, spec, command, agent, order, recurrence, decision, trace, recurring, rest = [row[part] for part in _SLICES]
     task_id, kind, state, project, created_at = first
     cwd, env, budget, channels, *words = spec

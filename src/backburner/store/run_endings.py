@@ -8,7 +8,8 @@ from backburner.core import recurring
 from backburner.core.claims import RunResult
 from backburner.core.errors import StaleRun
 from backburner.core.formatting import agent_notice, describe_result, notice_text
-from backburner.core.models import AGENT_LANES, Entry, Run, Task
+from backburner.core.ids import outside_id
+from backburner.core.models import AGENT_LANES, DISCOVERY, SANDBOX, Decision, Entry, Run, Task
 from backburner.core.states import (
     Result,
     RunEvent,
@@ -24,7 +25,7 @@ from backburner.core.states import (
 from backburner.core.task_spec import SourceKind
 from backburner.store.dependencies import dependency_failed, failure_reason
 from backburner.store.recurring_endings import EndedTask
-from backburner.store.rows import plain
+from backburner.store.rows import plain, task_row
 
 if TYPE_CHECKING:
     from backburner.store.database import Database
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from backburner.store.task_transitions import TaskTransitions
     from backburner.store.waiting_runs import WaitingRuns
 
+_OFFER_MS = 24 * 3_600_000  # how long a person can approve a command that failed because of the sandbox
 _STEADY_MS = 60_000  # a run that lasted this long is not counted as a failed start
 
 
@@ -69,6 +71,10 @@ class RunEndings:
         """End a recurring task without the end of a run."""
         ended = self._recurring.finish(task, event, now)
         self.follow_up(ended.task_id, ended.state, now)
+
+    def end_watcher(self, task: Task, now: int) -> None:
+        """End the task that runs the watch command of a task that will not run."""
+        self._recurring.end_watcher(task, now)
 
     def follow_up(self, task_id: str, state: TaskState, now: int) -> None:
         """Process the dependents of a task that has ended, recursively."""
@@ -113,15 +119,47 @@ class RunEndings:
             folder, due_at = os.path.dirname(run.folder), ending.ended_at + delay
             self._runs.add(self._runs.count_up(task), run.runner, folder, ending.ended_at, due_at=due_at, origin=run.cause.origin)
             return []
-        self._notices.write(task, run, self._text(task, run, ending, failures), ending.ended_at)
+        if task.session != DISCOVERY or ending.state != RunState.COMPLETED:  # what discovery finds is proposed, with a notice of its own
+            self._notices.write(task, run, self._text(task, run, ending, failures), ending.ended_at)
+        if ending.problem == SANDBOX:
+            self._offer(task, ending)
         return [EndedTask(task.task_id, reached)] if reached else []
+
+    def _offer(self, task: Task, ending: RunResult) -> None:
+        """Propose the same command without a sandbox; it runs only if a person approves it."""
+        offer_id = outside_id(task.task_id)
+        if self._reader.find(offer_id):
+            return
+        order = task.spec.order._replace(key=None, after=(), start_at=None)
+        offer = task._replace(
+            task_id=offer_id,
+            state=TaskState.PROPOSED,
+            created_at=ending.ended_at,
+            spec=task.spec._replace(order=order),
+            decision=Decision((ending.error or "",), SANDBOX),
+            run_count=0,
+            restarted_from=task.task_id,
+            retrieved_at=None,
+            expires_at=ending.ended_at + _OFFER_MS,
+        )
+        copied = self._db.one("SELECT client, environment_id FROM tasks WHERE task_id = ?", (task.task_id,))
+        self._db.insert("tasks", {**task_row(offer), "client": copied[0], "environment_id": copied[1]})
+        self._events.write(ending.ended_at, "task_proposed", offer_id, None, rule=SANDBOX, reasons=list(offer.decision.reasons))
 
     def _write_run(self, run: Run, ending: RunResult) -> None:
         changed = self._db.write(
             "UPDATE runs SET state = ?, result = ?, exit_code = ?, error = ?, summary = ?, lines = ?, blocked = 0, process = coalesce(?, process),"
-            " ended_at = CASE WHEN started_at > ? THEN started_at ELSE ? END, usage = ?, problem = ?, wait_kind = NULL, wait_target = NULL WHERE run_id = ? AND state = ?",
+            " ended_at = CASE WHEN started_at > ? THEN started_at ELSE ? END, usage = ?, problem = ?, notes = ?, wait_kind = NULL, wait_target = NULL WHERE run_id = ? AND state = ?",
             (ending.state, ending.result, ending.exit_code, ending.error, ending.summary, ending.lines, plain(ending.process))
-            + (ending.ended_at, ending.ended_at, plain(ending.usage), ending.problem, ending.run_id, run.state),
+            + (
+                ending.ended_at,
+                ending.ended_at,
+                plain(ending.usage),
+                ending.problem,
+                "\n".join(ending.notes) or None,
+                ending.run_id,
+                run.state,
+            ),
         )
         if not changed:
             raise StaleRun(run_id=ending.run_id)
@@ -151,10 +189,14 @@ class RunEndings:
         return failures, restart_delay(task.spec.command.restarts, failures)
 
     def _text(self, task: Task, run: Run, ending: RunResult, failures: int) -> str:
-        outcome = describe_result(ending.result, ending.exit_code, ending.error, task.spec.timeout_ms)
+        outcome = describe_result(
+            ending.result, ending.exit_code, ending.error, task.spec.timeout_ms, agent=task.spec.agent_name is not None
+        )
         if failures > 1:
             outcome += f", {failures} times in a row"
         if task.spec.agent_name is not None:
             return agent_notice(task, run.n, ending.state, outcome, ending.answer)
         log = os.path.join(self._root, run.folder, "output.log")
-        return notice_text(task.task_id, ending.state, outcome, ending.summary, log, ending.artifacts)
+        if ending.problem == SANDBOX:
+            outcome += f"; {ending.error}. A person can run it without the sandbox: backburner approve {outside_id(task.task_id)}"
+        return notice_text(task.task_id, ending.state, outcome, ending.summary, log, ending.artifacts, ending.notes, ending.output)

@@ -11,11 +11,11 @@ from backburner.core.claims import ClaimedRun, RunResult, Settled
 from backburner.core.errors import StaleRun
 from backburner.core.formatting import delay_text, short_fingerprint
 from backburner.core.masking import masked_line
-from backburner.core.models import AGENT_LANES, ENGINE, Entry, ProcessId, Run
+from backburner.core.models import AGENT_LANES, ENGINE, EXTERNAL, Entry, ProcessId, Run
 from backburner.core.states import LIVE, RUNNING_STATES, NoticeKind, Result, RunEvent, RunState, TaskState, WaitKind, advance
 from backburner.core.terminal_text import shortened
 from backburner.store.claims import QUEUE
-from backburner.store.rows import ACTIVE_RUNS
+from backburner.store.rows import ACTIVE_RUNS, LIVE_RUNS
 
 if TYPE_CHECKING:
     from backburner.store.claims import Claims
@@ -97,14 +97,20 @@ class RunQueueRepository:
 
     def processes(self, pid: int) -> Sequence[ProcessId]:
         """The processes of live runs that have this pid."""
-        rows = self._db.execute(f"SELECT process FROM runs WHERE {ACTIVE_RUNS} AND process IS NOT NULL")
-        return [process for process in (ProcessId.parse(row[0]) for row in rows) if process.pid == pid]
+        rows = self._db.execute(f"SELECT process FROM runs WHERE {ACTIVE_RUNS} AND process LIKE ?", (f"{pid}:%",))
+        return [ProcessId.parse(row[0]) for row in rows]
 
     def record_process(self, run_id: str, owner: ProcessId, process: ProcessId) -> None:
         """Record the process of a run. Not synced to disk: after a crash the process is found by its tag."""
         with self._db.transaction(durable=False):
             change = "process = ?, error = NULL"  # it may have been delayed before
             if not self._db.write(f"UPDATE runs SET {change} WHERE run_id = ? AND owner = ?", (str(process), run_id, str(owner))):
+                raise StaleRun(run_id=run_id)
+
+    def record_sandbox(self, run_id: str, owner: ProcessId, sandbox: str | None) -> None:
+        """Record the sandbox that a claimed run starts in."""
+        with self._db.transaction():
+            if not self._db.write("UPDATE runs SET sandbox = ? WHERE run_id = ? AND owner = ?", (sandbox, run_id, str(owner))):
                 raise StaleRun(run_id=run_id)
 
     def record_ready(self, run_id: str, owner: ProcessId, now: int) -> None:
@@ -168,6 +174,27 @@ class RunQueueRepository:
             if not row:
                 raise StaleRun(run_id=run_id)
             self._waiting.requeue(run_id, now, task_id=row[0])
+
+    def end_unobserved(self, error: str, now: int) -> int:
+        """End every run of a ledger that comes from a backup as lost, if it may have continued after the backup; returns how many.
+
+        Runs that wait for a person, for a later time or for such a run are kept: nothing starts them before that.
+        """
+        for_person = ", ".join(f"'{kind}'" for kind in (WaitKind.APPROVAL, WaitKind.BUDGET, WaitKind.TOOL))
+        waits = f"state = 'waiting' AND coalesce(wait_kind, 'approval') IN ({for_person})"
+        later = "state = 'pending' AND (blocked = 1 OR coalesce(due_at, 0) > ?)"
+        select = f"SELECT run_id FROM runs WHERE {LIVE_RUNS} AND runner <> ? AND NOT ({waits} OR {later}) ORDER BY seq LIMIT 1"
+        count = 0
+        with self._db.transaction():
+            self._events.write(now, "home_restored", None, None)
+            self._db.write("UPDATE source_states SET waiting = NULL")  # events that have waited would start runs again
+            self._db.write("DELETE FROM interactive_leases")
+            while row := self._db.one(select, (EXTERNAL, now)):  # the end of a run can release another one
+                entry = self._reader.by_latest_run(row[0])
+                assert entry is not None
+                self._endings.end(entry, RunResult(row[0], RunState.FAILED, Result.LOST, now, error=error))
+                count += 1
+        return count
 
     def _is_over(self, kind: WaitKind, target: str | None) -> bool:
         """Whether the thing that a run waits for has already ended."""

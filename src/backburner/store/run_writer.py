@@ -61,6 +61,7 @@ class RunWriter:
             blocked=blocked,
             due_at=due_at,
             message=message,
+            sandbox=task.decision.sandbox,
             cause=RunCause(cause, slot, origin, payload),
         )
         self._db.insert("runs", run_row(run))

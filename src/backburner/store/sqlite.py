@@ -7,6 +7,7 @@ again (the process of a run) is not synced. Several processes may write to the f
 import contextlib
 import functools
 import os
+import time
 from collections.abc import Mapping, Sequence
 
 import apsw
@@ -18,6 +19,7 @@ from backburner.system.home import lock
 
 _BUSY_MS = 30_000
 _FOLD_MS = 1000
+_STEPS_PER_LOOK = 10_000  # steps of SQLite between two looks at the clock
 
 
 class SqliteDatabase:
@@ -29,7 +31,7 @@ class SqliteDatabase:
         self.path = path
         self._durable: bool | None = None
         self.upgraded = False
-        if not os.path.exists(path) and not vfs:
+        if path != ":memory:" and not os.path.exists(path) and not vfs:
             os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         try:
             self.connection = apsw.Connection(path, vfs=vfs)
@@ -63,7 +65,8 @@ class SqliteDatabase:
         return self.connection.changes()
 
     def insert(self, table: str, row: Mapping[str, object]) -> None:
-        self.write(_insert_into(table, tuple(row)), tuple(map(plain, row.values())))
+        values = [value if value is None or type(value) is str else plain(value) for value in row.values()]
+        self.write(_insert_into(table, tuple(row)), values)
 
     def transaction(self, *, durable: bool = True) -> "_Transaction":
         return _Transaction(self, durable)
@@ -99,11 +102,41 @@ class SqliteDatabase:
             self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         self.connection.set_busy_timeout(_BUSY_MS)
 
-    def check(self) -> Sequence[str]:
+    def copy_to(self, path: str) -> None:
+        """Copy the ledger as it is at one moment: one step of SQLite's backup reads one snapshot, and nobody has to wait for it."""
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        try:
+            copy = apsw.Connection(path)
+            try:
+                with copy.backup("main", self.connection, "main") as backup:
+                    backup.step(-1)
+            finally:
+                copy.close()
+        except apsw.Error as error:
+            raise self._unavailable(error, path) from None
+
+    def unexpected_objects(self) -> Sequence[str]:
+        """Compare the objects of this ledger with those of a new one."""
+        select = "SELECT type, name, tbl_name FROM sqlite_master"
+        empty = SqliteDatabase(":memory:")
+        try:
+            known = set(empty.execute(select))
+        finally:
+            empty.close()
+        return [name for kind, name, table in self.execute(select) if (kind, name, table) not in known and name != "sqlite_stat1"]
+
+    def check(self, seconds: float | None = None) -> Sequence[str] | None:
+        if seconds is not None:
+            deadline = time.monotonic() + seconds
+            self.connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS_PER_LOOK)
         try:
             return [row[0] for row in self.connection.execute("PRAGMA quick_check") if row[0] != "ok"]
+        except apsw.InterruptError:
+            return None
         except apsw.Error as error:
             return [str(error)]
+        finally:
+            self.connection.set_progress_handler(None)
 
     def close(self) -> None:
         self.connection.close()
@@ -139,7 +172,7 @@ class SqliteDatabase:
                 self.connection.execute(MIGRATIONS[number])
                 self.connection.execute(f"PRAGMA user_version = {number + 1}")
 
-    def _unavailable(self, error: apsw.Error) -> LedgerUnavailable:
+    def _unavailable(self, error: apsw.Error, path: str = "") -> LedgerUnavailable:
         reason = {
             apsw.FullError: "the disk is full",
             apsw.NotADBError: "it is not a ledger, or it is damaged",
@@ -148,7 +181,7 @@ class SqliteDatabase:
             apsw.ReadOnlyError: "it cannot be written",
             apsw.CantOpenError: "it cannot be opened",
         }.get(type(error), str(error))
-        return LedgerUnavailable(reason, path=self.path)
+        return LedgerUnavailable(reason, path=path or self.path)
 
 
 @functools.cache

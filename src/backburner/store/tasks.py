@@ -153,12 +153,12 @@ class TaskRepository:
                 self._waiting.continue_runs(WaitKind.TASK, task_id, approval.at)  # an agent in a chat does not wait for it to end
             return self._begin(task, runner, folder, approval.at)
 
-    def refuse(self, task_id: str, *, expired: bool, now: int) -> Entry:
-        """Record that a user rejected a task, or that its approval expired."""
+    def refuse(self, task_id: str, *, expired: bool, now: int, via: str | None = None) -> Entry:
+        """Record that a user rejected a task through the interface `via`, or that its approval expired."""
         with self._db.transaction():
             entry = self._reader.get(task_id)
             if entry.run and entry.run.state == RunState.WAITING:
-                self._refuse_waiting(entry, entry.run, now)
+                self._refuse_waiting(entry, entry.run, now, via)
                 return self._reader.get(task_id)
             return Entry(self._refuse_proposal(entry.task, TaskEvent.EXPIRED if expired else TaskEvent.REJECTED, now), None)
 
@@ -222,8 +222,16 @@ class TaskRepository:
             if changed:
                 self._notices.write(task, waiting_run, text, now, NoticeKind.WAITING if waiting_run else NoticeKind.PROPOSED, again=True)
 
-    def clear(self, task_ids: Sequence[str], now: int) -> Sequence[str]:
-        """Delete ended tasks with their runs, notices and events; returns the folders of their runs."""
+    def confirm_answer(self, task_id: str, channel: str, text: str, now: int) -> None:
+        """Confirm an answer in the channel in which a person gave it."""
+        with self._db.transaction():
+            self._notices.confirm_answer(self._reader.get(task_id).task, channel, text, now)
+
+    def clear(self, task_ids: Sequence[str], now: int, *, sweep: bool = True) -> Sequence[str]:
+        """Delete ended tasks with their runs, notices and events; returns the folders of their runs.
+
+        Without `sweep`, what takes a scan of the whole ledger is left to `sweep_cleared`.
+        """
         folders, deleted = [], []
         self._environments.forget()
         with self._db.transaction():
@@ -233,17 +241,48 @@ class TaskRepository:
                 folders += [row[0] for row in self._db.execute("SELECT folder FROM runs WHERE task_id = ?", (task_id,))]
                 if self._db.write("DELETE FROM tasks WHERE task_id = ?", (task_id,)):
                     deleted.append(task_id)
-            for group in groups(deleted):  # events have no index by task, so many are deleted in one scan
+            for group in groups(deleted) if sweep else ():  # events have no index by task, so many are deleted in one scan
                 self._db.write(f"DELETE FROM events WHERE task_id IN ({places(group)})", group)
             for task_id in deleted:
                 self._events.write(now, "task_cleared", task_id, None)
-            self._db.write("DELETE FROM events WHERE kind = 'task_cleared' AND at < ?", (now - _CLEARED_KEPT_MS,))
-            self._db.write(
-                "DELETE FROM sessions WHERE seen_at < ? AND session_id NOT IN (SELECT session FROM tasks WHERE session IS NOT NULL)",
-                (now - _CLEARED_KEPT_MS,),
-            )
-            self._environments.delete_unused()
+            if sweep:
+                self._delete_old_marks(now)
+                self._environments.delete_unused()
         return folders
+
+    def sweep_cleared(self, after: int, now: int, limit: int) -> int | None:
+        """Delete what tasks cleared without a sweep have left, among the next `limit` events, and one environment after the last of them.
+
+        Returns where to continue; None when nothing is left.
+        """
+        window = "SELECT event_id FROM events WHERE event_id > ? ORDER BY event_id LIMIT ?"
+        last = self._db.one(f"SELECT max(event_id) FROM ({window}) AS window", (after, limit))[0]
+        cleared = "SELECT 1 FROM events c WHERE c.task_id = events.task_id AND c.kind = 'task_cleared'"
+        with self._db.transaction(durable=False):
+            if last is not None:
+                self._db.write(
+                    f"DELETE FROM events WHERE event_id > ? AND event_id <= ? AND kind <> 'task_cleared' AND EXISTS ({cleared})",
+                    (after, last),
+                )
+                return last
+            self._delete_old_marks(now)
+            self._environments.forget()
+            return after if self._environments.delete_unused(limit=1) else None
+
+    def report_removed_output(self, task_id: str, text: str, runs: int, now: int, *, notify: bool) -> None:
+        """Record that the output of `runs` runs was removed, the last of them of this task; with `notify`, the user gets a notice."""
+        with self._db.transaction(durable=False):
+            self._events.write(now, "output_removed", task_id, None, runs=runs)
+            if notify and (entry := self._reader.find(task_id)):
+                self._notices.write(entry.task, None, text, now, NoticeKind.REMOVED, again=True)
+
+    def _delete_old_marks(self, now: int) -> None:
+        """Delete sessions without tasks, and the events that keep ids of cleared tasks from being used again, after a time."""
+        self._db.write("DELETE FROM events WHERE kind = 'task_cleared' AND at < ?", (now - _CLEARED_KEPT_MS,))
+        self._db.write(
+            "DELETE FROM sessions WHERE seen_at < ? AND session_id NOT IN (SELECT session FROM tasks WHERE session IS NOT NULL)",
+            (now - _CLEARED_KEPT_MS,),
+        )
 
     def ended_before(self, before: int) -> Sequence[str]:
         """The tasks that ended before a time and may be deleted automatically; agent tasks are kept until a user clears them."""
@@ -269,7 +308,8 @@ class TaskRepository:
 
     def _approve_waiting(self, task: Task, run: Run, approval: Approval) -> Entry:
         self._check_waits_for_person(task.task_id, run, "approve")
-        self._waiting.requeue(run.run_id, approval.at, task_id=task.task_id, reply="yes", by=approval.by, via=approval.via)
+        answer = {"by": approval.by, "via": approval.via, "answer": "yes", "question": run.error}
+        self._waiting.requeue(run.run_id, approval.at, task_id=task.task_id, reply="yes", **answer)
         if run.wait_kind in (None, WaitKind.APPROVAL):  # approving a budget or a tool call does not approve the command
             self._db.write(
                 "UPDATE tasks SET approved_by = ?, approved_via = ?, approved_at = ?, fingerprint = ? WHERE task_id = ?",
@@ -277,11 +317,12 @@ class TaskRepository:
             )
         return self._reader.get(task.task_id)
 
-    def _refuse_waiting(self, entry: Entry, run: Run, now: int) -> None:
+    def _refuse_waiting(self, entry: Entry, run: Run, now: int, via: str | None) -> None:
         self._check_waits_for_person(entry.task.task_id, run, "reject")
         match run.wait_kind:
             case WaitKind.TOOL:
-                self._waiting.requeue(run.run_id, now, task_id=entry.task.task_id, reply="no")
+                answer = {"by": "user", "via": via, "answer": "no", "question": run.error}
+                self._waiting.requeue(run.run_id, now, task_id=entry.task.task_id, reply="no", **answer)
             case WaitKind.BUDGET:
                 self._endings.end(entry, RunResult(run.run_id, RunState.FAILED, Result.BUDGET, now, error=run.error))
             case _:
@@ -300,6 +341,7 @@ class TaskRepository:
         if task.session is not None:  # the requesting agent waits for an answer; a user already knows it
             text = refusal_text(task.task_id, expired=event == TaskEvent.EXPIRED)
             self._notices.write(task, None, text, now, NoticeKind.REFUSED)
+        self._endings.end_watcher(task, now)
         self._endings.follow_up(task.task_id, task.state, now)
         return task
 
@@ -353,4 +395,4 @@ class TaskRepository:
 def _decision(reasons: tuple[str, ...], rule: str, approval: Approval | None, asked: str | None) -> Decision:
     if approval is None:
         return Decision(reasons, rule, fingerprint=asked)
-    return Decision(reasons, rule, approval.by, approval.via, approval.at, approval.fingerprint)
+    return Decision(reasons, rule, approval.by, approval.via, approval.at, approval.fingerprint, approval.sandbox)

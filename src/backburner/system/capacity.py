@@ -21,10 +21,19 @@ def blocking_reason(config: Config) -> str | None:
     return None
 
 
+def total_memory_mb() -> int | None:
+    """The memory of the machine, in MiB; None if the system does not report it."""
+    return _memory_mb("MemTotal:")
+
+
 def _free_memory_mb() -> int | None:
     """Memory that can be used without swapping, in MiB; None if the system does not report it."""
+    return _memory_mb("MemAvailable:")
+
+
+def _memory_mb(field: str) -> int | None:
     try:
         with open("/proc/meminfo") as file:
-            return next(int(line.split()[1]) // 1024 for line in file if line.startswith("MemAvailable:"))
+            return next(int(line.split()[1]) // 1024 for line in file if line.startswith(field))
     except (OSError, StopIteration):
         return None

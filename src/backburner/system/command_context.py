@@ -1,18 +1,29 @@
 """What the gate may know about the machine: existing files, the program of a name, settings of a repository that run code. Reads only."""
 
+import contextlib
 import functools
 import itertools
 import os
 import pwd
 import re
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol, TypeVar
 
 from backburner.approval.effects import looks_secret, relied_on
+from backburner.system import toolchains
 from backburner.system.git_repository import OddRepository, Repository, content_of, is_commit, repository_of
-from backburner.system.home import is_below, project_above, real_path
+from backburner.system.paths import is_below, project_above, real_path
 from backburner.system.processes import executable_of
-from backburner.system.unapproved import SECRET_NAMES, clean_environment, safe_directories
+from backburner.system.recorded_reads import RecordedReads
+from backburner.system.sandbox_environment import SECRET_NAMES, environment_for_git, passed_variables, safe_directories
+
+_Found = TypeVar("_Found")
+
+
+class Read(Protocol):
+    def __call__(self, look: Callable[..., _Found], *arguments: str) -> _Found: ...
+
 
 # Settings of a repository that cannot run a program. Any other setting might.
 _SETTINGS = (
@@ -29,6 +40,8 @@ _OVERRIDDEN = (
     r"|maintenance\..*|column\..*|fetch\..*|sequence\.editor"
 )
 _SYSTEM_FOLDERS = ("", "etc", "usr", "bin", "sbin", "lib", "lib64", "boot", "dev", "proc", "sys", "var", "opt")
+_VISIBLE = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/nix", "/etc", "/proc", "/sys", "/dev")
+_OF_EACH_PROCESS = ("/proc/self/", "/proc/thread-self/", "/dev/fd/")  # they lead elsewhere for every process
 _SHARED_FOLDERS = ("/home", "/Users", "/root", "/mnt", "/media", "/srv")
 # Folders with third-party code, in which the name of a source file says little about its content.
 _VENDORED = r"(^|/)(node_modules|\.?venv|site-packages|__pycache__|target|vendor)/"
@@ -65,41 +78,55 @@ _MAX_MATCHES = 10_000
 _MAX_SEARCHED_FILES = 50_000
 
 
-def project_for(cwd: str, opened: str | None, trusted: Iterable[str], environ: Mapping[str, str], home: str | None = None) -> str | None:
+def read(look: Callable[..., _Found], *arguments: str) -> _Found:
+    """Read something from the machine. A `RecordedReads` does the same and remembers it."""
+    return look(*arguments)
+
+
+def project_for(
+    cwd: str, opened: str | None, trusted: Iterable[str], environ: Mapping[str, str], home: str | None = None, look: Read = read
+) -> str | None:
     """The project that a command in `cwd` is judged by: a trusted project, or the project in which its session was opened.
 
     None if the command runs anywhere else: then every path is outside. A checkout below `home`, Backburner's home, is a project too.
     """
-    cwd = real_path(cwd)
+    cwd = look(real_path, cwd)
+    home = look(real_path, home) if home else None
     for root in sorted(trusted, key=len, reverse=True):
-        if is_below(cwd, root) and may_be_project(root, environ):
+        allowed = is_below(cwd, root) and may_be_project(root, environ, look)
+        if allowed and not (home and is_below(root, home) and not _checkout(root, home)):
             return root
     if opened is None:
         return None
-    folder = real_path(opened)
-    if home and (checkout := _checkout(folder, real_path(home))):
+    folder = look(real_path, opened)
+    if home and (checkout := _checkout(folder, home)):
         return checkout if is_below(cwd, checkout) else None
-    if not may_be_project(folder, environ):
+    if (home and (is_below(folder, home) or is_below(cwd, home))) or not may_be_project(folder, environ, look):
         return None
-    root = project_above(folder)
-    root = root if root == folder or may_be_project(root, environ) else folder
+    root = look(project_above, folder)
+    root = root if root == folder or may_be_project(root, environ, look) else folder
     return root if is_below(cwd, root) else None
 
 
-def may_be_project(folder: str, environ: Mapping[str, str]) -> bool:
+def may_be_project(folder: str, environ: Mapping[str, str], look: Read = read) -> bool:
     """Whether a folder (without links in its path) can be a project: not a home directory, its parents or hidden folders, or a shared folder."""
     homes = {environ.get("HOME", ""), os.path.expanduser("~"), _own_home()}
-    for home in {real_path(home) for home in homes if home.startswith("/")}:
+    for home in {look(real_path, home) for home in homes if home.startswith("/")}:
         if is_below(home, folder) or (is_below(folder, home) and os.path.relpath(folder, home).startswith(".")):
             return False
-    try:
-        if os.stat(folder).st_mode & stat.S_IWOTH:
-            return False
-    except OSError:
+    if look(_others_may_write, folder):
         return False
-    if os.path.exists(os.path.join(folder, ".git")):
+    if look(os.path.exists, os.path.join(folder, ".git")):
         return True
     return folder.split("/")[1] not in _SYSTEM_FOLDERS and folder not in _SHARED_FOLDERS
+
+
+def _others_may_write(folder: str) -> bool:
+    """Whether every user may write to a folder, or it cannot be read."""
+    try:
+        return bool(os.stat(folder).st_mode & stat.S_IWOTH)
+    except OSError:
+        return True
 
 
 def _checkout(path: str, home: str) -> str | None:
@@ -119,7 +146,8 @@ def _own_home() -> str:
 class LocalCommandContext:
     """The machine as a command would see it. Without a `project` every path is outside; Backburner's own `home` always is.
 
-    `clean`: the command runs in the environment of `system/unapproved.py`.
+    `project` may be a function that finds it when it is needed. `clean`: the command runs in a sandbox, with few variables of the
+    caller. `reads` records what was read.
     """
 
     def __init__(
@@ -128,26 +156,53 @@ class LocalCommandContext:
         environ: dict[str, str],
         hosts: Iterable[str] = (),
         *,
-        project: str | None,
-        is_trusted: bool = False,
+        project: str | Callable[[Read], str | None] | None,
         home: str | None = None,
         clean: bool = True,
+        confined: bool = False,
     ) -> None:
-        self.cwd = real_path(cwd)
+        self.reads = RecordedReads()
+        self.cwd = self.reads(real_path, cwd)
         self.clean = self.ours = clean
-        self.project, self.is_trusted = project, is_trusted
-        self._home = real_path(home) if home else None
-        self._resolved: dict[str, str] = {}  # caches for one decision
-        self._executables: dict[str, str | None] = {}
+        self.confined = confined
+        self._project, self._home_path = project, home
         self._environ = environ
         self._path = environ.get("PATH", os.defpath)
-        self.relative_path = not all(map(os.path.isabs, self._path.split(os.pathsep)))
         self._hosts = tuple(hosts)
+
+    @functools.cached_property
+    def project(self) -> str | None:
+        return self._project if isinstance(self._project, str | None) else self._project(self.reads)
+
+    @functools.cached_property
+    def user_home(self) -> str:
+        return self.reads(real_path, self._environ.get("HOME") or _own_home())
+
+    @functools.cached_property
+    def relative_path(self) -> bool:
+        return not all(map(os.path.isabs, self._path.split(os.pathsep)))
+
+    @functools.cached_property
+    def _home(self) -> str | None:
+        return self.reads(real_path, self._home_path) if self._home_path else None
+
+    def unconfined(self) -> "LocalCommandContext":
+        """The same machine for a command without a sandbox."""
+        import copy  # only for commands that are read a second time
+
+        other = copy.copy(self)
+        other.confined = False
+        return other
 
     @property
     def trustable(self) -> bool:
         """Whether a user could trust the project of the current folder."""
-        return self.project is not None or may_be_project(project_above(self.cwd), self._environ)
+        return self.project is not None or may_be_project(self.reads(project_above, self.cwd), self._environ, self.reads)
+
+    @property
+    def is_checkout(self) -> bool:
+        """Whether the project is a worktree in Backburner's home."""
+        return self.project is not None and self._home is not None and _checkout(self.project, self._home) == self.project
 
     def inside(self, path: str) -> bool:
         """Whether a path (without links) belongs to the project. Backburner's home never does, except for the checkouts in it."""
@@ -155,32 +210,50 @@ class LocalCommandContext:
             return False
         return self._home is None or not is_below(path, self._home) or _checkout(self.project, self._home) is not None
 
+    def is_temporary(self, path: str) -> bool:
+        own = (self._home, self.user_home)
+        return is_below(path, "/tmp") and not any(folder and is_below(path, folder) for folder in own)
+
+    def is_visible(self, path: str) -> bool:
+        """Whether a sandbox contains a path outside the project: a file of the system, a tool of the user, or a temporary file of a sandbox."""
+        if self._home is not None and is_below(path, self._home):
+            return False
+        if path == "/" or any(is_below(path, folder) for folder in (*_VISIBLE, *self._tools)):
+            return True
+        return self.is_temporary(path) and (path == "/tmp" or not (self.exists(path) or is_below(path, self.cwd)))
+
+    @functools.cached_property
+    def _tools(self) -> list[str]:
+        return self.reads(toolchains.readable, self.user_home, self._path)
+
     def has_variable(self, name: str) -> bool:
-        return name in (clean_environment(self._environ) if self.clean else self._environ)
+        return name in (passed_variables(self._environ) if self.clean else self._environ)
 
     def resolve(self, path: str) -> str:
-        if (found := self._resolved.get(path)) is None:
-            found = self._resolved[path] = real_path(os.path.join(self.cwd, path))
-        return found
+        if path.startswith(_OF_EACH_PROCESS):
+            return os.path.normpath(path)
+        return self.reads(real_path, os.path.join(self.cwd, path))
 
     def matches(self, folder: str, pattern: str) -> list[str]:
         """The paths that a shell would expand a pattern to in a folder: a leading dot must be matched explicitly."""
         import glob
 
+        self.reads.mark_incomplete()
         found = [os.path.join(folder, hit) for hit in itertools.islice(glob.iglob(pattern, root_dir=folder), _MAX_MATCHES)]
         return found if len(found) < _MAX_MATCHES else [*found, "/"]  # too many to check: the root stands for the rest
 
     def exists(self, path: str) -> bool:
-        return os.path.lexists(path)
+        return self.reads(os.path.lexists, path)
 
     def is_folder(self, path: str) -> bool:
-        return os.path.isdir(path)
+        return self.reads(os.path.isdir, path)
 
     def secrets_below(self, path: str, skipped: Iterable[str], *, ignored: bool) -> str | None:
         """A possible secret that a recursive search of a folder would read, or that it reads too many files to tell; None if neither.
 
         `skipped` are names of folders that the search skips; with `ignored` it also skips hidden files and folders that git ignores.
         """
+        self.reads.mark_incomplete()
         skipped_names = {*skipped, *(self._ignored_folders() if ignored else ())}
         count = 0
         for folder, folders, files in os.walk(path):
@@ -225,21 +298,41 @@ class LocalCommandContext:
         return [line.strip("/") for line in lines if re.fullmatch(r"/?[A-Za-z0-9._-]+/?", line)]
 
     def executable(self, name: str) -> str | None:
-        if name not in self._executables:
-            self._executables[name] = executable_of(name, self.cwd, self._path)
-        return self._executables[name]
+        return self.reads(executable_of, name, self.cwd, self._path)
 
     def hosts(self) -> Iterable[str]:
         return self._hosts
 
     def git_config_that_runs_code(self, folders: Iterable[str]) -> list[str]:
         """What could make git run a program in any of these folders: settings, a hook, submodules, or an unusual layout."""
+        self.reads.mark_incomplete()
         try:
             found = dict.fromkeys(filter(None, map(repository_of, dict.fromkeys(folders))))
         except OddRepository as error:
             return [str(error)]
         several = ["its folders belong to several repositories"] if self.clean and len(found) > 1 else []
         return [*several, *(risk for repository in found for risk in self._risks_of(repository))]
+
+    def git_hooks(self, folders: Iterable[str]) -> list[str]:
+        """The hooks that git would run in the repositories of these folders."""
+        self.reads.mark_incomplete()
+        try:
+            found = dict.fromkeys(filter(None, map(repository_of, dict.fromkeys(folders))))
+        except OddRepository:
+            return []  # reported by git_config_that_runs_code
+        names = []
+        own = [real_path(os.path.join(self.user_home, name)) for name in (".gitconfig", ".config/git/config")]
+        for repository in found:
+            for path in (os.path.join(repository.common, "config"), *own, "/etc/gitconfig"):
+                with contextlib.suppress(OSError):
+                    text = content_of(path, _MAX_SETTINGS_BYTES).decode("utf-8", "replace")
+                    names += ["core.hooksPath"] if re.search(r"(?i)^\s*hookspath\s*=", text, re.MULTILINE) else []
+            folder = os.path.join(repository.common, "hooks")
+            with contextlib.suppress(OSError):
+                names += [
+                    name for name in os.listdir(folder) if not name.endswith(".sample") and os.access(os.path.join(folder, name), os.X_OK)
+                ]
+        return sorted(set(names))
 
     def _risks_of(self, repository: Repository) -> list[str]:
         top, git, common = repository
@@ -267,6 +360,7 @@ class LocalCommandContext:
 
     def git_secrets(self, folders: Iterable[str], *, contents: bool) -> list[str]:
         """What git could print of a repository that may be a secret: a password in a URL, or with `contents` tracked files."""
+        self.reads.mark_incomplete()
         found = []
         for folder in dict.fromkeys(folders):
             try:
@@ -283,6 +377,7 @@ class LocalCommandContext:
 
     def git_unknown(self, folders: Iterable[str], names: Iterable[str]) -> str | None:
         """The first of these names that might not be a commit or the tag of a commit."""
+        self.reads.mark_incomplete()
         try:
             found = next(filter(None, map(repository_of, folders)), None)
         except OddRepository:
@@ -308,7 +403,7 @@ class LocalCommandContext:
         """The output of git in a repository without such risks; None if it takes too long."""
         import subprocess
 
-        environ = clean_environment(self._environ, [repository.top], self.project)
+        environ = environment_for_git(self._environ, repository.top)
         try:
             done = subprocess.run(
                 ["git", *words], cwd=repository.top, env=environ, input=stdin, capture_output=True, text=True, errors="replace", timeout=_GIT_TIMEOUT
@@ -381,9 +476,12 @@ def _odd_settings(path: str, known: str) -> list[str]:
         return []
     except (OSError, UnicodeDecodeError):
         return ["its settings cannot be read"]
-    if len(text) > _MAX_SETTINGS_BYTES:
-        return ["its settings are too large to read"]
-    if any(not c.isprintable() and c not in "\n\t" for c in text.replace("\r\n", "\n")):
+    return ["its settings are too large to read"] if len(text) > _MAX_SETTINGS_BYTES else _odd_lines(text, known)
+
+
+@functools.lru_cache(8)
+def _odd_lines(text: str, known: str) -> list[str]:
+    if not text.replace("\r\n", "").replace("\n", "").replace("\t", "").isprintable():
         return ["its settings contain hidden characters"]
     section, odd = "", []
     for line in (line.strip(" \t\r") for line in text.split("\n")):

@@ -24,7 +24,7 @@ class Repository(NamedTuple):
 def repository_of(folder: str) -> Repository | None:
     """The repository that a folder belongs to; None if there is none. `folder` is absolute, without links in it."""
     while True:
-        there = {name for name in ("HEAD", "objects", "refs", "commondir") if os.path.lexists(os.path.join(folder, name))}
+        there = {name for name in ("HEAD", "objects", "refs", "commondir") if os.path.lexists(f"{folder}/{name}")}
         if "HEAD" in there and ("commondir" in there or there >= {"objects", "refs"}):
             raise OddRepository(f"{folder} is laid out as a repository of its own")
         git = os.path.join(folder, ".git")

@@ -73,6 +73,13 @@ class Worktree(NamedTuple):
         count = self._git("diff", "--shortstat", base, self.branch).decode().strip()
         return f"{count}, on the branch {self.branch}: git merge {self.branch}"
 
+    def diff(self) -> bytes:
+        """What has changed since the worktree was created; also what is not committed yet, while the checkout exists."""
+        base = _BASE + self.task_id
+        if os.path.exists(os.path.join(self.path, ".git")):
+            return self._git("diff", "--no-ext-diff", "--no-textconv", base, in_checkout=True, may_fail=True)
+        return self._git("diff", "--no-ext-diff", "--no-textconv", base, self.branch, may_fail=True)
+
     def _write_diff(self, diff: bytes, folder: str) -> None:
         try:
             work = open_work(folder)

@@ -3,16 +3,22 @@
 import contextlib
 import errno
 import fcntl
+import functools
 import os
 import stat
 from collections.abc import Iterable
 
-from backburner.core.errors import BadInput, HomeUnusable
+from backburner.core.errors import HomeUnusable
+from backburner.system.paths import CHECKED_CONFIG
 
 # The kernel's limit for the path of a socket is 108 bytes including the terminator, 104 on some systems.
 _MAX_SOCKET_DIR_BYTES = 104 - len("/12345678901-12345678.sock") - 1
 
 
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+
+CONNECTIONS_LOCK = "connections.lock"
 OPENCODE_SERVERS = "opencode"  # below a home: a file for each OpenCode server that Backburner has started
 
 # The names in a home besides run folders.
@@ -20,20 +26,27 @@ RESERVED_NAMES = frozenset(
     [
         "agents.lock",
         "chat_history",
+        CHECKED_CONFIG,
         "config.toml",
+        CONNECTIONS_LOCK,
         "engine.lock",
         "engine.log",
+        "engine.log.1",
+        "hooks",
         "integrations.lock",
         "ledger.db",
         "ledger.db-shm",
         "ledger.db-wal",
         "opencode",
+        "pairing.lock",
+        "sandbox",
         "setup.lock",
         "sockets",
         "start.lock",
         "tasks",
         "token",
         "waiting.lock",
+        "web.lock",
         "worktrees",
     ]
 )
@@ -71,11 +84,23 @@ class Home:
                 os.close(os.open(self.config, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         return self
 
+    def ledger_time(self) -> int:
+        """When the ledger was last changed, in nanoseconds; its newest changes are in the write-ahead log."""
+        found = []
+        for path in (self.ledger, f"{self.ledger}-wal"):
+            with contextlib.suppress(FileNotFoundError):
+                found.append(os.stat(path).st_mtime_ns)
+        return max(found, default=0)
+
+    def nothing_waits_since(self, client: str) -> str:
+        """The file whose time says how old the ledger was when nothing waited for a client; its hooks compare the two."""
+        return os.path.join(self.root, "hooks", client)
+
     def folder(self, name: str) -> str:
         """A run's folder, from the relative name that the ledger keeps."""
-        return os.path.join(self.root, name)
+        return f"{self.root}/{name}"
 
-    @property
+    @functools.cached_property
     def socket_dir(self) -> str:
         """The folder of the sockets: in the home, or below /tmp if that path would be too long for a socket."""
         inside = os.path.join(self.root, "sockets")
@@ -101,14 +126,6 @@ class Home:
         return folder
 
 
-def locate(flag: str | None, environ: dict[str, str]) -> str:
-    """The home to use: `--home`, else BACKBURNER_HOME, else ~/.backburner."""
-    chosen = flag or environ.get("BACKBURNER_HOME") or "~/.backburner"
-    if "\0" in chosen or chosen.encode("utf-8", "replace").decode() != chosen:
-        raise BadInput("The path of the home must be valid UTF-8.")
-    return os.path.expanduser(chosen)
-
-
 def lock(path: str, *, wait: bool = False, shared: bool = False) -> int | None:
     """Take a lock file; returns its descriptor, or None if another process holds it. Closing the descriptor releases the lock."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -117,6 +134,9 @@ def lock(path: str, *, wait: bool = False, shared: bool = False) -> int | None:
     except BlockingIOError:
         os.close(descriptor)
         return None
+    except OSError as error:  # for example, a network file system without locks
+        os.close(descriptor)
+        raise OSError(error.errno, f"cannot be locked: {error.strerror}", path) from None
     return descriptor
 
 
@@ -166,46 +186,6 @@ def opencode_server_files(home: Home) -> bool:
         return False
 
 
-def project_of(cwd: str) -> str:
-    """The project that a folder belongs to: the git root above it, else the folder itself."""
-    return project_above(real_path(cwd))
-
-
-def project_above(cwd: str) -> str:
-    """Like `project_of`, for a path without links in it."""
-    folder = cwd
-    while not os.path.exists(f"{folder}/.git"):
-        above = os.path.dirname(folder)
-        if above == folder:
-            return cwd
-        folder = above
-    return folder
-
-
-def real_path(path: str) -> str:
-    """The path without links in it. Like `os.path.realpath`, which is several times slower for a path that exists."""
-    try:
-        descriptor = os.open(path, os.O_PATH)
-    except FileNotFoundError:
-        folder, name = os.path.split(path)
-        is_plain = folder.startswith("/") and name not in ("", ".", "..") and not os.path.lexists(path) and os.path.isdir(folder)
-        return f"{real_path(folder).rstrip('/')}/{name}" if is_plain else os.path.realpath(path)
-    except (OSError, AttributeError):  # only Linux has O_PATH
-        return os.path.realpath(path)
-    try:
-        found = os.readlink(f"/proc/self/fd/{descriptor}")
-    except OSError:
-        found = ""
-    finally:
-        os.close(descriptor)
-    return found if found.startswith("/") and not found.endswith(" (deleted)") else os.path.realpath(path)
-
-
-def is_below(path: str, folder: str) -> bool:
-    """Whether a path is a folder or inside it; both are absolute."""
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
-
-
 def create(path: str, mode: int = 0o600) -> int:
     """Create a new file for writing; an existing file is removed, not written through."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
@@ -251,10 +231,16 @@ def write_pieces(path: str, pieces: Iterable[bytes], mode: int = 0o600) -> None:
         os.close(descriptor)
 
 
-def stamp(path: str) -> tuple[int, int] | None:
-    """A value that changes when a file changes; None if there is no file."""
+def swap_folders(first: str, second: str) -> None:
+    """Exchange two folders of one file system atomically; on a file system that cannot do that, with two renames."""
+    from backburner.system.capabilities import call_libc  # slow to import
+
     try:
-        found = os.stat(path)
-        return found.st_mtime_ns, found.st_size
-    except OSError:
-        return None
+        call_libc("renameat2", _AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE)
+    except (OSError, AttributeError) as error:
+        if isinstance(error, OSError) and error.errno not in (errno.EINVAL, errno.ENOSYS):
+            raise OSError(error.errno, os.strerror(error.errno or 0), second) from None
+        aside = f"{first}.old"
+        os.rename(second, aside)
+        os.rename(first, second)
+        os.rename(aside, first)

@@ -61,13 +61,38 @@ def digest(folder: str) -> str:
     return found.hexdigest()
 
 
+def small_output(folder: str, limit: int) -> bytes | None:
+    """The output of a command, if it has at most `limit` bytes and nothing was removed from it; otherwise None. Faster than `Log`."""
+    if os.path.lexists(f"{folder}/{CAPPED}"):
+        return None
+    descriptor = open_plain(f"{folder}/{NAME}")
+    try:
+        found = os.read(descriptor, limit + 1)
+    finally:
+        os.close(descriptor)
+    return found[_body_start(found) or 0 :] if len(found) <= limit else None
+
+
+def _body_start(beginning: bytes) -> int | None:
+    """The offset at which the command's own output begins; None if more of the log is needed to tell."""
+    if not beginning.startswith(_FIRST):
+        return 0
+    last = beginning.find(_LAST)
+    end = beginning.find(b"\n", last + 1) if last >= 0 else -1
+    return end + 1 if end >= 0 else None
+
+
 class Cut(NamedTuple):
-    """A closed gap: from `start` on, `dropped` bytes are missing and `marker` bytes replace them. Valid for one inode."""
+    """A closed gap: from `start` on, `dropped` bytes with `lines` line ends are missing and `marker` bytes replace them.
+
+    Valid for one inode. With inode 0 it only counts the lines that were removed from holes, which are not closed yet.
+    """
 
     inode: int
     start: int
     dropped: int
     marker: int
+    lines: int = 0
 
     def __str__(self) -> str:
         return " ".join(map(str, self))
@@ -101,15 +126,21 @@ class Log:
     def size(self) -> int:
         return os.fstat(self._descriptor).st_size
 
+    @property
+    def inode(self) -> int:
+        return os.fstat(self._descriptor).st_ino
+
+    def first_gap(self) -> tuple[int, int]:
+        """Where the first hole begins, and where the data after it begins; both -1 if there is none."""
+        size = self.size
+        hole = self._extent(0, size)[1]
+        return (hole, self._extent(hole, size)[0]) if hole < size else (-1, -1)
+
     def body_start(self) -> int:
         """The offset at which the command's own output begins."""
         for size in (_SHORT_HEADER, 1 << 18):
-            start = os.pread(self._descriptor, size, 0)
-            if not start.startswith(_FIRST):
-                return 0
-            last = start.find(_LAST)
-            if last >= 0 and (end := start.find(b"\n", last + 1)) >= 0:
-                return end + 1
+            if (start := _body_start(os.pread(self._descriptor, size, 0))) is not None:
+                return start
         return 0
 
     def chunks(self, start: int, end: int | None = None) -> Iterator[tuple[int, bytes]]:
@@ -129,13 +160,13 @@ class Log:
             yield position, piece
 
     def bounded(self, limit: int) -> Iterator[bytes]:
-        """The whole file; if it is larger than `limit` bytes, its first and last half of that, with a marker between them."""
-        end = self.size
-        if end <= limit:
-            yield from (piece for _, piece in self.chunks(0, end))
+        """The output; if it is larger than `limit` bytes, the first and last half of that, with a marker between them."""
+        start, end = self.body_start(), self.size
+        if end - start <= limit:
+            yield from (piece for _, piece in self.chunks(start, end))
             return
-        head, tail = self._before_hole(limit // 2), self._extent(end - limit // 2, end)[0]
-        yield from (piece for _, piece in self.chunks(0, head))
+        head, tail = self._before_hole(start + limit // 2), self._extent(end - limit // 2, end)[0]
+        yield from (piece for _, piece in self.chunks(start, head))
         yield cut_marker(tail - head)
         yield from (piece for _, piece in self.chunks(tail, end))
 
@@ -193,11 +224,17 @@ class Log:
 
     def cuts(self) -> list[Cut]:
         """What was removed from this file, in file order."""
+        return [cut for cut in self._recorded_cuts() if cut.inode == os.fstat(self._descriptor).st_ino]
+
+    def removed_lines(self) -> int:
+        """The number of line ends in what was removed from this file."""
+        return sum(cut.lines for cut in self._recorded_cuts() if cut.inode in (0, os.fstat(self._descriptor).st_ino))
+
+    def _recorded_cuts(self) -> list[Cut]:
         try:
-            cuts = [Cut(*map(int, line.split())) for line in read_plain(self._mark, _MAX_CAPPED_BYTES).splitlines()]
+            return [Cut(*map(int, line.split())) for line in read_plain(self._mark, _MAX_CAPPED_BYTES).splitlines()]
         except (OSError, ValueError, TypeError):
             return []
-        return [cut for cut in cuts if cut.inode == os.fstat(self._descriptor).st_ino]
 
     def tail(self, lines: int, *, longest: int = 1 << 20, end: int | None = None) -> bytes:
         """The last `lines` lines of the output up to `end`, at most `longest` bytes."""
@@ -210,12 +247,20 @@ class Log:
         return b"\n".join(kept[-lines - (kept[-1] == b"") :]) if lines > 0 else b""
 
     def count_lines(self) -> int:
-        """The number of lines of the kept output, including a last line without a newline."""
-        count, last = 0, b"\n"
-        for _, piece in self.chunks(self.body_start()):
-            count += piece.count(b"\n")
-            last = piece[-1:]
-        return count + (last != b"\n")
+        """The number of lines of the output, including removed ones and a last line without a newline."""
+        start = self.body_start()
+        last = os.pread(self._descriptor, 1, max(start, self.size - 1))
+        markers = sum(cut_marker(cut.dropped).count(b"\n") for cut in self.cuts())
+        return self.line_ends(start) - markers + self.removed_lines() + (last not in (b"\n", b""))
+
+    def line_ends(self, start: int, end: int | None = None) -> int:
+        """The number of line ends in the data from `start` to `end`."""
+        count, position = 0, start
+        for after, piece in self.chunks(start, end):
+            if after - position == len(piece):  # not a marker
+                count += piece.count(b"\n")
+            position = after
+        return count
 
     @property
     def has_hole(self) -> bool:

@@ -8,6 +8,7 @@ import contextlib
 import functools
 import os
 import sys
+import time
 
 from backburner.core.models import ProcessId
 from backburner.system.home import Home
@@ -18,6 +19,7 @@ _TAG = f"\0{TAG_VARIABLE}=".encode()
 # whatever it resets, and only root can raise it. Other systems have no such limit.
 INSIDE = 48_673
 _LOCKS = 10
+_MAX_NAMES = 256  # names of programs whose paths are kept
 HAS_PROC = os.path.exists("/proc/self/stat")
 
 
@@ -151,6 +153,12 @@ def _stat(pid: int) -> list[str] | None:
         os.close(descriptor)
 
 
+def tag_of(pid: int) -> str | None:
+    """The tag in the environment of a process."""
+    found = _tag_of(str(pid))
+    return found.decode("ascii", "replace") if found else None
+
+
 def _tag_of(pid: str) -> bytes | None:
     """The tag in the environment of a process."""
     try:
@@ -189,13 +197,14 @@ def parent_of(pid: int) -> int | None:
     return int(fields[1]) if fields else None
 
 
-def variables_of(pid: int) -> set[str]:
-    """The names of the variables that a process was started with; empty if they cannot be read."""
+def variables_of(pid: int) -> dict[str, str]:
+    """The variables that a process was started with; empty if they cannot be read."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
-            return {entry.partition(b"=")[0].decode("utf-8", "replace") for entry in file.read().split(b"\0")}
+            entries = [entry.partition("=") for entry in file.read().decode("utf-8", "replace").split("\0")]
     except OSError:
-        return set()
+        return {}
+    return {name: value for name, _, value in entries}
 
 
 @functools.cache
@@ -206,7 +215,7 @@ def inherited_variables() -> frozenset[str]:
     for _ in range(64):
         if not pid or pid == 1:
             break
-        found |= variables_of(pid)
+        found.update(variables_of(pid))
         pid = parent_of(pid)
     return frozenset(found)
 
@@ -230,10 +239,55 @@ def is_inside() -> bool:
     return 0 <= resource.getrlimit(_LOCKS)[1] <= INSIDE  # any process may lower it further; unlimited is -1
 
 
+@functools.cache
+def is_confined() -> bool:
+    """Whether another program has confined this process in a sandbox. A container as a whole is not one."""
+    if not HAS_PROC:
+        return False
+    own, first = _restrictions("self"), _restrictions("1")
+    return own == ("1", "2") and (own != first or name_of(1) == "bwrap")
+
+
+def _restrictions(pid: str) -> tuple[str, str]:
+    """Whether a process can get no new privileges, and the mode of its system call filter."""
+    try:
+        with open(f"/proc/{pid}/status") as file:
+            fields = dict(line.split(":", 1) for line in file if ":" in line)
+    except OSError:
+        return "", ""
+    return fields.get("NoNewPrivs", "").strip(), fields.get("Seccomp", "").strip()
+
+
+def name_of(pid: int) -> str:
+    """The name of a process's program; empty if it has exited."""
+    try:
+        with open(f"/proc/{pid}/comm") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
 def state_of(pid: int) -> str | None:
     """The kernel's letter for the state of a process: R, S, T (stopped), Z …"""
     fields = _stat(pid) if HAS_PROC else None
     return fields[0] if fields else None
+
+
+_copied: tuple[dict[bytes, bytes], dict[str, str]] = ({}, {})  # the variables of this process as bytes and as text
+
+
+def current_environment() -> dict[str, str]:
+    """The variables of this process, not to be changed: the same copy as before if they have not changed.
+
+    `dict(os.environ)` encodes every name and decodes every name and value again, which takes longer than judging a command.
+    """
+    global _copied
+    raw = getattr(os.environ, "_data", None)
+    if not isinstance(raw, dict):  # only CPython has it
+        return dict(os.environ)
+    if raw != _copied[0]:
+        _copied = dict(raw), dict(os.environ)
+    return _copied[1]
 
 
 def umask() -> int:
@@ -257,6 +311,24 @@ def engine_of(home: Home) -> ProcessId | None:
     return found if is_alive(found) else None
 
 
+def record_heartbeat(lock_fd: int) -> None:
+    """Record that the engine's main loop is running: in the modification time of its lock, as time since the machine booted.
+
+    That clock does not count while the machine sleeps, so an engine does not seem to hang afterwards.
+    """
+    now = time.monotonic_ns()
+    os.utime(lock_fd, ns=(now, now))
+
+
+def heartbeat_age(home: Home) -> float:
+    """The seconds since the engine's main loop has last run; 0 if that is not known, for example while it starts."""
+    try:
+        age = (time.monotonic_ns() - os.stat(home.engine_lock).st_mtime_ns) / 1e9
+    except OSError:
+        return 0.0
+    return max(0.0, age)  # negative: the lock was just written, at the time of day
+
+
 def daemons_of(home: Home) -> list[ProcessId]:
     """The engine and the other daemons of a home, of any version, except this process. Without /proc only the engine."""
     found = [engine] if (engine := engine_of(home)) else []
@@ -274,15 +346,37 @@ def daemons_of(home: Home) -> list[ProcessId]:
     return [process for process in found if process.pid != os.getpid()]
 
 
+def users_of(root: str) -> list[ProcessId]:
+    """The processes, except this one, that have files below a folder open. Without /proc none."""
+    found = []
+    for name in os.listdir("/proc") if HAS_PROC else ():
+        if name.isdecimal() and int(name) != os.getpid() and _has_open(name, root) and (process := identify(int(name))):
+            found.append(process)
+    return found
+
+
+def _has_open(pid: str, root: str) -> bool:
+    try:
+        for number in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+                if os.readlink(f"/proc/{pid}/fd/{number}").startswith(f"{root}/"):
+                    return True
+    except OSError:
+        return False  # it has exited, or belongs to another user
+    return False
+
+
 def executable_of(name: str, cwd: str, path: str) -> str | None:
     """The file that `name` would run in `cwd` with this PATH; None if there is no executable file."""
-    if "/" in name:
-        return _if_executable(os.path.join(cwd, name))
-    for folder in path.split(os.pathsep):
-        if found := _if_executable(f"{folder}/{name}" if folder.startswith("/") else os.path.join(cwd, folder, name)):
-            return found
+    for candidate in _candidates(name, cwd, path):
+        if os.access(candidate, os.X_OK) and not os.path.isdir(candidate):
+            return os.path.normpath(candidate)
     return None
 
 
-def _if_executable(path: str) -> str | None:
-    return os.path.normpath(path) if os.access(path, os.X_OK) and not os.path.isdir(path) else None
+@functools.lru_cache(_MAX_NAMES)
+def _candidates(name: str, cwd: str, path: str) -> tuple[str, ...]:
+    """The paths that a name can stand for."""
+    if "/" in name:
+        return (os.path.join(cwd, name),)
+    return tuple(f"{folder}/{name}" if folder.startswith("/") else os.path.join(cwd, folder, name) for folder in path.split(os.pathsep))

@@ -8,29 +8,37 @@ import contextlib
 import json
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
+from typing import Any, NamedTuple
 
 from backburner.core import formatting
 from backburner.core.ids import masked, run_id
-from backburner.core.models import Entry, Run, Task
+from backburner.core.models import Run, RunFolder, Task
 from backburner.core.states import ENDED
-from backburner.system.home import Home, open_folder, read_plain, write_atomically, write_pieces
+from backburner.system.home import Home, open_folder, open_plain, read_plain, write_atomically, write_pieces
 from backburner.system.log_file import NAME, Log
 
 # First blank, then `s` when the command has started, then its exit code and whether its output is in the log. Behind that line is the
 # script of the shim. Locked while the shim runs.
 EXIT = ".exit"
+SCRIPT_END = "exit 0"  # the last line of the shim's script
+_MAX_EXIT_BYTES = 32 << 20
 _MARK_AT = 4  # characters of the exit code
 STREAM = "stream.jsonl"  # the text of an agent while it is being generated
 INPUT = ".input"  # the fifo that a command with an open input reads from
+INPUT_END = ".input-end"  # a fifo; a line in it ends that input
 WORK = "work"  # the files that a command writes
 INPUTS = "inputs"  # read-only copies of the results that a run depends on
+CHANGES = "changes"  # what a sandboxed command changed in its copy of the project
 PRECHECK = "gate.log"  # the output of the pre-check command
 _MAX_FILE_BYTES = 8 << 20
 CONVERSATION, ACTIVITY, ERRORS = "conversation.json", ".activity.json", "agent.err"  # of an agent
 _READ_ONLY = 0o444
+_MAX_SMALL_BYTES = 16 << 10
 METADATA, RESULT, SPAN, EVENT = "metadata.json", "result.json", "span_id.txt", "event.json"
+
+_KEPT_FILES = frozenset([METADATA, RESULT, SPAN, EXIT, CONVERSATION, ACTIVITY, CHANGES])
 
 
 def metadata(task: Task, run: Run) -> dict[str, object]:
@@ -76,7 +84,7 @@ def make(folder: str) -> None:
 
 def _make_inside(folder: str, name: str) -> str:
     """Create a folder in the folder of a run; anything else with that name is removed."""
-    path = os.path.join(folder, name)
+    path = f"{folder}/{name}"
     try:
         os.mkdir(path, 0o700)
     except FileExistsError:
@@ -106,11 +114,11 @@ def write_metadata(folder: str, task: Task, run: Run) -> None:
     """Create the folder if it is missing, and write the metadata of the run."""
     text = _pretty(metadata(task, run))
     try:
-        write_atomically(os.path.join(folder, METADATA), text)
+        write_atomically(f"{folder}/{METADATA}", text)
     except FileNotFoundError:
         os.makedirs(folder, 0o700, exist_ok=True)
-        write_atomically(os.path.join(folder, METADATA), text)
-    if run.n and not os.path.exists(span := os.path.join(folder, SPAN)):
+        write_atomically(f"{folder}/{METADATA}", text)
+    if run.n and not os.path.exists(span := f"{folder}/{SPAN}"):
         write_atomically(span, run.span_id + "\n")
 
 
@@ -127,47 +135,66 @@ def write_result(folder: str, run: Run) -> None:
         "error": run.error,
         "completed_at": formatting.iso(run.ended_at),
     }
-    write_atomically(os.path.join(folder, RESULT), _pretty(result))
+    write_atomically(f"{folder}/{RESULT}", _pretty(result))
+
+
+_encode = json.JSONEncoder().encode
+_ENCODERS: dict[type, Callable[[Any], str]] = {str: json.encoder.encode_basestring_ascii, int: str, type(None): lambda _: "null"}
 
 
 def _pretty(fields: Mapping[str, object]) -> str:
     """JSON with one line per field. The library's own indentation is many times slower, and this is written for every command."""
-    lines = ",\n".join(f'  "{name}": {_plain(value)}' for name, value in fields.items())
+    lines = ",\n".join([f'  "{name}": {_ENCODERS.get(type(value), _encode)(value)}' for name, value in fields.items()])
     return f"{{\n{lines}\n}}\n"
 
 
-_encode = json.JSONEncoder().encode
+class ExitFile(NamedTuple):
+    """The beginning of the exit file: what the shim has written about the command, what log_writer.py has noted, and when it changed.
+
+    `output` is COMPLETE, or OPEN if descendants of the command can still write; empty until its output is in the log.
+    """
+
+    text: str = ""
+    output: str = ""
+    changed_at: int = 0
+
+    @property
+    def code(self) -> int | None:
+        """The command's exit code; None if it has not ended, or if the shim could not write it."""
+        return int(self.text) if self.text.isdigit() else None
 
 
-def _plain(value: object) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, str):
-        return json.encoder.encode_basestring_ascii(value)
-    return str(value) if type(value) is int else _encode(value)
+def exit_file(folder: str) -> ExitFile:
+    """Read the exit file of a run; an empty one if there is none."""
+    try:
+        descriptor = open_plain(f"{folder}/{EXIT}")
+    except FileNotFoundError:
+        return ExitFile()
+    try:
+        text, changed = os.read(descriptor, _MARK_AT + 1).decode("ascii", "replace"), os.fstat(descriptor).st_mtime_ns
+    finally:
+        os.close(descriptor)
+    return ExitFile(text[:_MARK_AT].strip("\0 \n"), text[_MARK_AT:].strip("\0 \n"), changed // 1_000_000)
 
 
 def exit_text(folder: str) -> str:
     """What the shim has written about the command so far."""
-    return _exit_file(folder)[:_MARK_AT].strip("\0 \n")
+    return exit_file(folder).text
 
 
 def output_state(folder: str) -> str:
-    """What log_writer.py has noted: COMPLETE, or OPEN if descendants of the command can still write; empty until its output is in the log."""
-    return _exit_file(folder)[_MARK_AT:].strip("\0 \n")
-
-
-def _exit_file(folder: str) -> str:
-    try:
-        return read_plain(os.path.join(folder, EXIT), _MARK_AT + 1).decode("ascii", "replace")
-    except FileNotFoundError:
-        return ""
+    """What log_writer.py has noted about the output."""
+    return exit_file(folder).output
 
 
 def exit_code(folder: str) -> int | None:
     """The command's exit code; None if it has not ended, or if the shim could not write it."""
-    text = exit_text(folder)
-    return int(text) if text.isdigit() else None
+    return exit_file(folder).code
+
+
+def after_script(folder: str) -> bytes:
+    """What is in the exit file after the shim's script: what a sandbox needs at its end. FileNotFoundError if there is no such file."""
+    return read_plain(os.path.join(folder, EXIT), _MAX_EXIT_BYTES).rpartition(f"\n{SCRIPT_END}\n".encode())[2]
 
 
 def usage(folder: str) -> dict[str, float]:
@@ -222,13 +249,41 @@ def _copy_results(home: Home, run: Run, origin: str, copies: str, max_log_bytes:
 
 def remove(folder: str) -> None:
     """Delete a run's folder, without following links in it; does nothing if it does not exist."""
-    import shutil  # both are slow to import, and few commands need them
+    import shutil  # all are slow to import, and few commands need them
     import subprocess
 
+    from backburner.system.overlay import make_removable
+
+    with contextlib.suppress(OSError):
+        make_removable(os.path.join(folder, CHANGES))  # a command may have taken its own permissions away
     with contextlib.suppress(RecursionError):
         shutil.rmtree(folder, ignore_errors=True)
     if os.path.isdir(folder) and not os.path.islink(folder):  # nested too deeply for Python or its limit of open files
         subprocess.run(["rm", "-rf", "--", folder], env={"PATH": os.defpath}, stdin=subprocess.DEVNULL, capture_output=True)
+
+
+def remove_output(folder: str, note: str) -> bool:
+    """Delete the output and the work files of an ended run, and leave a note in its log; False if there is little to delete.
+
+    Its conversation, its result and changes that can still be applied are kept.
+    """
+    log = os.path.join(folder, NAME)
+    try:
+        names = set(os.listdir(folder)) - _KEPT_FILES
+        with os.scandir(os.path.join(folder, WORK)) as entries:
+            has_files = any(entries)
+    except OSError:
+        names, has_files = set(os.listdir(folder)) - _KEPT_FILES if os.path.isdir(folder) else set(), False
+    if not has_files and not any(os.lstat(os.path.join(folder, name)).st_size > _MAX_SMALL_BYTES for name in names - {WORK, INPUTS}):
+        return False
+    for name in names - {NAME}:
+        path = os.path.join(folder, name)
+        if stat.S_ISDIR(os.lstat(path).st_mode):
+            remove(path)
+        else:
+            os.unlink(path)
+    write_atomically(log, f"{note}\n")
+    return True
 
 
 class FolderProblem(StrEnum):
@@ -239,19 +294,18 @@ class FolderProblem(StrEnum):
     MISSING = "missing"
 
 
-def problems(tasks: str, known: dict[str, Entry]) -> list[tuple[str, FolderProblem]]:
-    """The problems in a folder of runs, with their paths. The keys of `known` are names of run folders."""
+def problems(tasks: str, names: Iterable[str], known: Mapping[str, RunFolder]) -> list[tuple[str, FolderProblem]]:
+    """The problems in a folder of runs, with their paths. `names` are what it contains; the keys of `known` are names of run folders."""
     found = []
-    for name in sorted(os.listdir(tasks)) if os.path.isdir(tasks) else []:
+    for name in sorted(names):
         path = os.path.join(tasks, name)
         if name not in known:
-            if name.startswith("task_"):
-                found.append((path, FolderProblem.UNKNOWN))
+            found.append((path, FolderProblem.UNKNOWN))
             continue
         if not readable(path):
             found.append((os.path.join(path, METADATA), FolderProblem.DAMAGED))
-    for name, entry in known.items():
-        if entry.has_ended and not os.path.isdir(os.path.join(tasks, name)):
+    for name, run in known.items():
+        if run.has_ended and not os.path.isdir(os.path.join(tasks, name)):
             found.append((os.path.join(tasks, name), FolderProblem.MISSING))
     return found
 

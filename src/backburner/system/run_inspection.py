@@ -102,17 +102,26 @@ def _open_command_folder(folder: str) -> Generator[tuple[int, bool]]:
 
 def ports(leader: ProcessId | None, process_tag: str) -> list[int]:
     """The TCP ports that the processes of a run listen on; empty if that cannot be determined."""
-    listening = dict(_sockets())
-    if leader is None or not listening:
+    if leader is None:
         return []
-    return sorted({listening[inode] for member in members(leader, process_tag) for inode in _inodes(member) if inode in listening})
+    found = members(leader, process_tag)
+    networks = {_network(member.pid): member.pid for member in found}  # a sandbox has its own
+    listening = dict(socket for pid in networks.values() for socket in _sockets(pid))
+    return sorted({listening[inode] for member in found for inode in _inodes(member) if inode in listening}) if listening else []
 
 
-def _sockets() -> Iterator[tuple[str, int]]:
-    """(inode, port) of every listening TCP socket of the machine."""
+def _network(pid: int) -> str | None:
+    try:
+        return os.readlink(f"/proc/{pid}/ns/net")
+    except OSError:
+        return None
+
+
+def _sockets(pid: int) -> Iterator[tuple[str, int]]:
+    """(inode, port) of every listening TCP socket in the network of a process."""
     for name in ("tcp", "tcp6"):
         try:
-            with open(f"/proc/self/net/{name}") as file:
+            with open(f"/proc/{pid}/net/{name}") as file:
                 rows = [line.split() for line in file][1:]
         except OSError:
             continue

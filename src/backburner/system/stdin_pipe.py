@@ -9,14 +9,22 @@ import stat
 import time
 
 from backburner.core.errors import BadInput
-from backburner.system.run_files import INPUT
+from backburner.system.run_files import INPUT, INPUT_END
 
 _WRITE_TIMEOUT = 5.0  # seconds that a command may take to read its input
 
 
 def write_stdin(folder: str, data: bytes, task_id: str, *, starting: bool = False) -> None:
     """Write all of `data`; BadInput says how much was written if that fails. Concurrent writes do not mix. Waits for a `starting` command."""
-    descriptor = _open(folder, task_id, time.monotonic() + (_WRITE_TIMEOUT if starting else 0.0))
+    _write(_open(os.path.join(folder, INPUT), task_id, starting), data, task_id)
+
+
+def close_stdin(folder: str, task_id: str, *, starting: bool = False) -> None:
+    """End the input: when the command has read what was written, it reads the end of the file."""
+    _write(_open(os.path.join(folder, INPUT_END), task_id, starting), b"\n", task_id)
+
+
+def _write(descriptor: int, data: bytes, task_id: str) -> None:
     try:
         if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
             raise BadInput(f"The input pipe of task {task_id} was replaced by another file; nothing was sent.")
@@ -38,10 +46,11 @@ def write_stdin(folder: str, data: bytes, task_id: str, *, starting: bool = Fals
         os.close(descriptor)
 
 
-def _open(folder: str, task_id: str, deadline: float) -> int:
+def _open(path: str, task_id: str, starting: bool) -> int:
+    deadline = time.monotonic() + (_WRITE_TIMEOUT if starting else 0.0)
     while True:
         try:
-            return os.open(os.path.join(folder, INPUT), os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+            return os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
         except OSError as error:
             missing, unread = error.errno == errno.ENOENT, error.errno == errno.ENXIO
             if (missing or unread) and time.monotonic() < deadline:

@@ -3,10 +3,9 @@
 A process that has written to the ledger sends wake-ups; listeners read the ledger again. The engine listens on `engine.sock`.
 """
 
-import contextlib
 import os
-import select
-from typing import TYPE_CHECKING
+
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from _socket import socket
@@ -22,7 +21,11 @@ class WakeupListener:
         self.socket = _datagrams()
         if name:
             _unlink(self.path)
-        self.socket.bind(self.path)
+        try:
+            self.socket.bind(self.path)
+        except OSError as error:
+            self.socket.close()
+            raise OSError(error.errno, error.strerror, self.path) from None
         self._inode = os.stat(self.path).st_ino
 
     def fileno(self) -> int:
@@ -30,6 +33,8 @@ class WakeupListener:
 
     def wait(self, seconds: float | None) -> bool:
         """Block until a wake-up or the timeout; True if there was a wake-up."""
+        import select
+
         ready, _, _ = select.select([self.socket], [], [], seconds)
         self.drain()
         return bool(ready)
@@ -43,9 +48,11 @@ class WakeupListener:
             return
 
     def close(self) -> None:
-        with contextlib.suppress(FileNotFoundError):
+        try:
             if os.stat(self.path).st_ino == self._inode:  # not a socket that another process bound later
                 os.unlink(self.path)
+        except FileNotFoundError:
+            pass
         self.socket.close()
 
 
@@ -77,7 +84,7 @@ def wake_all(folder: str, *, engine_too: bool = True, except_for: str = "") -> b
     except FileNotFoundError:
         return False
     for name in names:
-        path = os.path.join(folder, name)
+        path = f"{folder}/{name}"
         if (name == ENGINE_SOCKET and not engine_too) or path == except_for:
             continue
         if _send(path):
@@ -109,5 +116,7 @@ def _datagrams() -> "socket":
 
 
 def _unlink(path: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
+    try:  # noqa: SIM105 `contextlib` takes long to load
         os.unlink(path)
+    except FileNotFoundError:
+        pass

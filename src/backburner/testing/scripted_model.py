@@ -13,7 +13,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, NamedTuple, Self
 
 from backburner.testing.request_texts import strings
@@ -35,9 +35,11 @@ class ScriptedModel:
 
     - `tool` with `args` (or `raw_args`, a text that is sent unchanged), or `tools`, a list of calls made together. A tool is found
       by the end of its name; in `args`, `{{task_id}}` is the newest task id of a tool result, `{{x}}` its newest field `x`.
-    - `say`, a text; alone or before the calls. `flood`, a text with that many bytes.
+    - `say`, a text; alone or before the calls. `flood`, a text with that many bytes. `finish`, another reason why the model stopped, such as
+      `length` (OpenAI) or `max_tokens` (Anthropic).
     - `hang`, seconds to wait before the answer, at most 60; `drip`, seconds to wait in the middle of it.
     - `error`, an HTTP status, returned `times` times (default 1) for this script; then the next step follows.
+    - `events`, the number of events after which a streamed answer is cut off; `raw`, a text that is sent as the whole body.
 
     A request without tools (a title, a summary) is answered "ok". Without a script, `think` makes a step from the roles and texts so far.
     """
@@ -85,9 +87,12 @@ class ScriptedModel:
         if "hang" in step:
             self._closing.wait(min(float(step["hang"]), _MAX_HANG_SECONDS))
         self._dripping.seconds = min(float(step.get("drip", 0)), _MAX_HANG_SECONDS)
+        is_stream = body.get("stream") or "streamGenerateContent" in path
+        if "raw" in step:
+            return 200, "text/event-stream" if is_stream else "application/json", str(step["raw"]).encode()
         answer = _answer(step, tools, results)
-        if body.get("stream") or "streamGenerateContent" in path:
-            return 200, "text/event-stream", "".join(map(_sse, dialect.events(answer))).encode()
+        if is_stream:
+            return 200, "text/event-stream", "".join(map(_sse, islice(dialect.events(answer), step.get("events")))).encode()
         return _as_json(200, dialect.whole(answer))
 
     def drip(self) -> None:
@@ -148,6 +153,7 @@ class _Call(NamedTuple):
 class _Answer(NamedTuple):
     text: str
     calls: list[_Call]
+    finish: str | None = None  # why the model stopped, if not because it was done
 
 
 def _script(text: str) -> list[Json]:
@@ -178,7 +184,7 @@ def _answer(step: Json, tools: list[_Tool], results: list[str]) -> _Answer:
             calls.append(_Call(_id("call"), tool, call.get("raw_args") or json.dumps(_filled(call.get("args", {}), results))))
     if "flood" in step:
         return _Answer("flood " * (min(int(step["flood"]), _MAX_FLOOD_BYTES) // 6 + 1), calls)
-    return _Answer("; ".join(missing) or step.get("say", "" if calls else "ok"), calls)
+    return _Answer("; ".join(missing) or step.get("say", "" if calls else "ok"), calls, step.get("finish"))
 
 
 def _find(wanted: str, tools: list[_Tool]) -> _Tool | None:
@@ -228,7 +234,7 @@ class _Chat:
             for index, call in enumerate(answer.calls)
         ]
         message = {"role": "assistant", "content": answer.text or None} | ({"tool_calls": calls} if calls else {})
-        choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if calls else "stop"}
+        choice = {"index": 0, "message": message, "finish_reason": answer.finish or ("tool_calls" if calls else "stop")}
         usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
         return {"id": _id("chatcmpl"), "object": "chat.completion", "created": 0, "model": "scripted", "choices": [choice], "usage": usage}
 
@@ -310,7 +316,7 @@ class _Messages:
     def whole(self, answer: _Answer) -> Json:
         content: list[Json] = [{"type": "text", "text": answer.text}] if answer.text else []
         content += [{"type": "tool_use", "id": call.id, "name": call.tool.name, "input": call.parsed} for call in answer.calls]
-        stop = {"stop_reason": "tool_use" if answer.calls else "end_turn", "stop_sequence": None}
+        stop = {"stop_reason": answer.finish or ("tool_use" if answer.calls else "end_turn"), "stop_sequence": None}
         usage = {"input_tokens": 1, "output_tokens": 1}
         return {"id": _id("msg"), "type": "message", "role": "assistant", "model": "scripted", "content": content, "usage": usage} | stop
 

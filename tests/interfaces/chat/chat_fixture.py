@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import HomeCli
+from conftest import CAUTIOUS, HomeCli
 from terminal import Terminal
 
 from backburner.core.notice_text import NOTICE_PREFIX
@@ -100,7 +100,7 @@ def chat_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, 
     with ScriptedModel(think=replies.next_step) as model:
         root = tmp_path_factory.mktemp("chats")
         home_cli = HomeCli(root / "home", root)
-        home_cli.configure(CONFIG.format(model='"openai-chat:scripted"', base=f'base_url = "{model.url}/v1"'))
+        home_cli.configure(CAUTIOUS + CONFIG.format(model='"openai-chat:scripted"', base=f'base_url = "{model.url}/v1"'))
         yield root, model, replies
         home_cli.stop_all()
 

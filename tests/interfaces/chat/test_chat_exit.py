@@ -6,6 +6,7 @@ import shutil
 import signal
 import termios
 
+import apsw
 from chat_fixture import Chats, chat_home, chats, idle  # noqa: F401
 
 CTRL_D = "\x04"
@@ -51,6 +52,21 @@ def test_sigterm_restores_the_terminal(chats: Chats) -> None:
         os.kill(terminal.pid, signal.SIGTERM)
         assert terminal.ended() == 0
         assert termios.tcgetattr(terminal._pty)[3] & termios.ECHO
+
+
+def test_a_chat_ends_soon_after_its_terminal_even_if_it_is_busy(chats: Chats) -> None:
+    with chats.open() as terminal:
+        terminal.type("hello\r")
+        terminal.wait("You said: hello")
+        terminal.wait(idle)
+        other = apsw.Connection(str(chats.home_cli.root / "ledger.db"))
+        try:
+            other.execute("BEGIN IMMEDIATE")  # the chat cannot write, and tries for half a minute
+            terminal.type("another message\r")
+            terminal.wait("› another message")
+            terminal.close_window()
+        finally:
+            other.close()
 
 
 def test_a_deleted_project_directory_is_reported_and_the_chat_can_quit(chats: Chats) -> None:

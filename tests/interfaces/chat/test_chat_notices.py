@@ -25,6 +25,26 @@ def test_notices_appear_above_the_input_line_and_do_not_change_it(chats: Chats) 
         terminal.wait("You said: half a line and the rest")
 
 
+def test_a_notice_of_a_recurring_task_is_shown_in_a_box(chats: Chats) -> None:
+    with chats.open() as terminal:
+        type_and_wait(terminal, "half a line")
+        chats.home_cli.ok("add", "check-ci", "--every", "1h", "--", "echo", "CI failed")
+        chats.home_cli.ok("run-now", "check-ci")
+        terminal.wait("check-ci: CI failed")
+        terminal.wait(lambda t: line_of(t) == "› half a line")
+        lines = [line.rstrip() for line in terminal.lines]
+        at = lines.index("check-ci: CI failed")
+        assert lines[at - 1].startswith("─── background: check-ci ─────") and set(lines[at + 1]) == {"─"}
+
+
+def test_of_a_long_notice_the_first_lines_are_shown(chats: Chats) -> None:
+    with chats.open() as terminal:
+        type_and_wait(terminal, "half a line")
+        task_id = chats.home_cli.ok("run", "--", "seq", "100").strip()
+        terminal.wait(f"… 82 more lines: backburner logs {task_id}")
+        assert line_of(terminal) == "› half a line" and "\n  18\n" in terminal.text
+
+
 def test_many_notices_are_combined_into_one_line_while_the_user_types(chats: Chats, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(chats.home_cli.cwd)
     with chats.open() as terminal, open_app(str(chats.home_cli.root), dict(chats.home_cli.environ)) as app:

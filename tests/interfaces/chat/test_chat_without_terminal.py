@@ -49,6 +49,19 @@ def test_one_message_and_piped_input(chats: Chats) -> None:
         chats.home_cli.ok("reject", task["task_id"])
 
 
+def test_piped_slash_commands_run_and_the_lines_between_them_are_messages(chats: Chats) -> None:
+    done = run_chat(chats, piped="two\n\nlines\n/background echo x\n//tasks\n/tasks\n")
+    assert done.returncode == 0 and done.stdout == "You said: two\n\nlines\nYou said: /tasks\n"
+    assert done.stderr.index("Started background task") < done.stderr.index("echo x")
+    done = run_chat(chats, piped="hello\n/taks\n")
+    assert done.returncode == 2 and "Unknown command /taks" in done.stderr and not done.stdout, "nothing is sent"
+    done = run_chat(chats, piped="hello\n/approve\n")
+    assert done.returncode == 2 and "/approve is not accepted from a pipe" in done.stderr and not done.stdout
+    chats.home_cli.environ["BACKBURNER_MODELS_DEFAULT"] = ""
+    done = run_chat(chats, piped="hello\n/tasks\n")
+    assert done.returncode == 2 and "echo x" in done.stderr and "config.toml" in done.stderr, "the command also runs without a model"
+
+
 def test_a_terminal_that_can_only_print_gets_no_escape_sequences(chats: Chats) -> None:
     with chats.open(env={"TERM": "dumb"}) as terminal:
         terminal.type("hello\n")

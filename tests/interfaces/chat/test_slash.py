@@ -45,14 +45,39 @@ def test_slash_background_approval(chats: Chats) -> None:
         for words in ("Command requires approval:", "rm -rf junk", f"Directory: {home_cli.cwd}"):
             assert words in terminal.history.replace("\n", "")
         assert (home_cli.cwd / "junk").exists()
-        terminal.read(1)  # keys pressed right after the question appears do not answer it
-        terminal.type("y\r")
+        terminal.type("y\r")  # a question that a command of the user led to takes the first key
         terminal.wait("Started background task")
         wait_until(lambda: not (home_cli.cwd / "junk").exists(), "the directory to be deleted")
         (task,) = _tasks(home_cli)
         assert task["approved_by"] == "user"
         with open_app(str(home_cli.root), dict(home_cli.environ)) as app:
             assert app.queries.find(str(task["task_id"]), caller(app)).task.decision.via == "chat"
+
+
+def test_approve_without_an_id_asks_about_everything_that_waits_in_the_project(chats: Chats) -> None:
+    home_cli = chats.home_cli
+    assert home_cli.cli("run", "--", "rm", "-rf", "junk").returncode == 3
+    with chats.open() as terminal:
+        terminal.wait("1 waiting for approval")
+        terminal.type("/approve\r")
+        terminal.wait("Start in background? [y/n")
+        terminal.type("n\r")
+        terminal.wait("Not started.")
+        terminal.wait(lambda t: "waiting for approval" not in t.text)
+        terminal.type("/approve\r")
+        terminal.wait("Nothing is waiting for approval.")
+
+
+def test_help_and_sent_lines_break_between_words(chats: Chats) -> None:
+    words = "some words of a message that is longer than a line of this narrow terminal"
+    with chats.open(columns=60) as terminal:
+        terminal.type("/help\r")
+        terminal.wait("Ctrl-D exits")
+        terminal.type(f"{words}\r")
+        terminal.wait("You said:")
+        shown = " ".join(terminal.history.split())
+        assert words in shown and "list recurring tasks, or add one (like `backburner add`)" in shown
+        assert "put --shell before it to use a shell" in shown
 
 
 def test_slash_tasks_list(chats: Chats) -> None:
@@ -95,7 +120,7 @@ def test_slash_status(chats: Chats) -> None:
             "Status: completed",
             "Command: echo test output",
             "Exit code: 0",
-            "Recent output (last 1 lines):",
+            "Recent output (last 1 line):",
             "Full output: ",
         ):
             assert words in terminal.history

@@ -29,6 +29,15 @@ class EventContract:
         assert len(ledger.events.events(-100, 100)) == 5
         assert [event.at for event in first] == [NOW, NOW + 1]
 
+    def test_the_decisions_on_steps_of_a_task_are_found_however_old_they_are(self, ledger: Ledger) -> None:
+        for task_id in ("task_x", "task_y"):
+            submit(ledger, task_id)
+            ledger.events.append("step_decided", task_id, task_id, NOW, answer="yes", question=task_id)
+        ledger.events.append("step_decided", "task_x", "task_x", NOW + 1, answer="no", question="task_x")
+        ledger.events.append("run_requeued", "task_x", "task_x", NOW + 2)  # not an answer
+        assert [(event.at, event.data["answer"]) for event in ledger.events.decisions("task_x")] == [(NOW, "yes"), (NOW + 1, "no")]
+        assert [event.task_id for event in ledger.events.decisions("task_y")] == ["task_y"]
+
     def test_a_refused_call_writes_no_event(self, ledger: Ledger) -> None:
         propose(ledger)
         with pytest.raises(LedgerUnavailable):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from backburner.core.models import DISCOVERY
 from backburner.store.ledger import Ledger
 from contract.cases import NOW, OURS, Open, done, ended, propose, recurring, run_once, running
 
@@ -48,6 +49,17 @@ class NoticeContract:
         assert ledger.notices.channels_with_notices() == ["session:claude:1"]
         ledger.notices.acknowledge(task_ids=["task_a"], channel="session:claude:1", now=NOW)
         assert ledger.notices.channels_with_notices() == []
+
+    def test_an_answer_is_confirmed_only_in_the_channel_in_which_it_was_given(self, ledger: Ledger) -> None:
+        propose(ledger, "task_a", session="claude:1", channels=("phone", "chat"))
+        ledger.tasks.confirm_answer("task_a", "chat", "task_a is approved.", NOW)
+        ledger.tasks.confirm_answer("task_a", "chat", "task_a is approved.", NOW)
+        found = [(notice.channel, notice.kind, notice.priority, notice.text) for notice in ledger.deliveries.pending()]
+        assert found == [("to:chat", "answered", 1, "task_a is approved.")] * 2
+
+    def test_a_suggestion_run_that_completed_gives_no_notice(self, ledger: Ledger) -> None:
+        ledger.runs.settle([done(running(ledger, "task_a", session=DISCOVERY))], OURS)
+        assert ledger.notices.notices(project=None, unread=True) == []
 
     @pytest.mark.parametrize("expired", [False, True])
     def test_a_session_is_notified_that_its_proposal_was_refused(self, ledger: Ledger, expired: bool) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from backburner.core.models import ENGINE, Approval
 from backburner.core.states import RunState
 from backburner.core.trace_context import ParentSpan
 from backburner.store.ledger import Ledger
@@ -42,6 +43,13 @@ class QueryContract:
             submit(ledger, f"task_{letter}")
         assert ledger.queries.find("task", None) == ["task_c", "task_b", "task_a"]
 
+    def test_an_id_without_its_date_takes_precedence_over_a_part_of_an_id(self, ledger: Ledger) -> None:
+        submit(ledger, "task_20260209_120000_make")
+        submit(ledger, "task_20260209_120000_make_2")
+        assert ledger.queries.find("120000_make", None) == ["task_20260209_120000_make"]
+        submit(ledger, "task_20260210_120000_make")
+        assert ledger.queries.find("120000_make", None) == ["task_20260210_120000_make", "task_20260209_120000_make"]
+
     def test_a_label_takes_precedence_over_a_part_of_an_id(self, ledger: Ledger) -> None:
         submit(ledger, "task_nightly_old")
         submit(ledger, "task_other", name="nightly")
@@ -52,7 +60,12 @@ class QueryContract:
         submit(ledger, "task_q", name="nightly", project="/q")
         assert ledger.queries.find("nightly", "/p") == ["task_p"]
         assert ledger.queries.find("nightly", "/q") == ["task_q"]
-        assert ledger.queries.find("nightly", "/elsewhere") == ["task_q", "task_p"]
+        assert ledger.queries.find("nightly", "/elsewhere") == ["task_q"]
+
+    def test_a_label_means_its_newest_task(self, ledger: Ledger) -> None:
+        for letter in "abc":
+            submit(ledger, f"task_{letter}", name="tests")
+        assert ledger.queries.find("tests", None) == ["task_c"]
 
     def test_the_id_of_a_cleared_task_matches_no_other_task(self, ledger: Ledger) -> None:
         ended(ledger, "task_x")
@@ -156,7 +169,7 @@ class QueryContract:
         submit(ledger, "task_b", name="nightly")
         assert ledger.queries.find("nightly", "/p") == ["task_a"]
         ledger.tasks.request_cancel("task_a", NOW)
-        assert ledger.queries.find("nightly", "/p") == ["task_b", "task_a"]
+        assert ledger.queries.find("nightly", "/p") == ["task_b"]
 
     def test_invalid_text_finds_nothing(self, ledger: Ledger) -> None:
         submit(ledger)
@@ -213,6 +226,36 @@ class QueryContract:
         ]  # fmt: skip
         assert task.run_count == 0 and [run.n for run in ledger.queries.history("task_r", 2)] == [1, -2]
         assert ledger.queries.history("task_missing", 9) == []
+
+    def test_a_command_that_failed_because_of_the_sandbox_is_found(self, ledger: Ledger) -> None:
+        run = running(ledger)
+        spec = entry_of_task(ledger, "task_x").task.spec
+        ledger.runs.record_sandbox(run.run_id, OURS, '{"level": "full"}')
+        assert not ledger.queries.failed_in_sandbox(spec.command.words, spec.command.shell, spec.cwd)
+        ledger.runs.settle([done(run, RunState.FAILED, exit_code=1)._replace(problem="sandbox")], OURS)
+        assert ledger.queries.failed_in_sandbox(spec.command.words, spec.command.shell, spec.cwd) == ['{"level": "full"}']
+        assert not ledger.queries.failed_in_sandbox(spec.command.words, spec.command.shell, "/elsewhere")
+        assert not ledger.queries.failed_in_sandbox(("other",), spec.command.shell, spec.cwd)
+
+    def test_an_offer_that_nobody_accepted_is_found_only_by_its_own_id(self, ledger: Ledger) -> None:
+        submit(ledger, name="tests")
+        (claim,) = ledger.runs.claim(ENGINE, OURS, 5, NOW)
+        ledger.runs.settle([done(claim.run, RunState.FAILED, exit_code=1)._replace(problem="sandbox")], OURS)
+        assert [ledger.queries.find(reference, None) for reference in ("tests", "last", "task")] == [["task_x"]] * 3
+        assert ledger.queries.find("_outside", None) == ["task_x_outside"]
+        ledger.tasks.approve("task_x_outside", Approval("user", "cli", NOW), runner=ENGINE, folder="tasks", max_active=20)
+        assert ledger.queries.find("tests", None) == ledger.queries.find("last", None) == ["task_x_outside"]
+
+    def test_a_command_that_fails_without_the_sandbox_too_did_not_fail_because_of_it(self, ledger: Ledger) -> None:
+        run = running(ledger)
+        spec = entry_of_task(ledger, "task_x").task.spec
+        ledger.runs.record_sandbox(run.run_id, OURS, '{"level": "full"}')
+        ledger.runs.settle([done(run, RunState.FAILED, exit_code=1)._replace(problem="sandbox")], OURS)
+        ledger.tasks.approve("task_x_outside", Approval("user", "cli", NOW), runner=ENGINE, folder="tasks", max_active=20)
+        (outside,) = ledger.runs.claim(ENGINE, OURS, 5, NOW)
+        assert ledger.queries.failed_in_sandbox(spec.command.words, spec.command.shell, spec.cwd)
+        ledger.runs.settle([done(outside.run, RunState.FAILED, exit_code=1)], OURS)
+        assert not ledger.queries.failed_in_sandbox(spec.command.words, spec.command.shell, spec.cwd)
 
     def test_a_task_has_the_environment_it_was_submitted_with(self, ledger: Ledger) -> None:
         submit(ledger, environment={"A": "ü\n"})

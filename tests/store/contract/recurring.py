@@ -370,6 +370,12 @@ class RecurringContract:
         assert sorted(ledger.recurring.compact(NOW + 9999, NOW + 3 * DAY)) == ["tasks/task_b", "tasks/task_b.2"]
         assert entry_of_task(ledger, "task_x").status == "completed"
 
+    def test_old_runs_can_be_deleted_a_few_at_a_time(self, ledger: Ledger) -> None:
+        task = recurring(ledger, "task_a")
+        for number in range(6):
+            run_once(ledger, task, NOW + number)
+        assert [len(ledger.recurring.compact(NOW + 9999, NOW + 9999, None, 2)) for _ in range(4)] == [2, 2, 1, 0]
+
     def test_a_proposed_recurring_task_is_not_due(self, ledger: Ledger) -> None:
         propose(ledger, "task_r", schedule=every(HOUR, NOW), kind="scheduled", max_active=9)
         assert ledger.live_work.next_slot_at() is None and fire(ledger, NOW + DAY) == 0

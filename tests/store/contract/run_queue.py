@@ -106,6 +106,25 @@ class RunQueueContract:
             ledger.runs.record_process("task_missing", OURS, ProcessId(77, "7", "boot"))
         assert entry_of_task(ledger, "task_x").run == run
 
+    def test_the_sandbox_of_a_run_is_recorded_by_its_owner_only(self, ledger: Ledger) -> None:
+        run = running(ledger)
+        ledger.runs.record_sandbox(run.run_id, OURS, '{"level": "full"}')
+        assert entry_of_task(ledger, "task_x").run == run._replace(sandbox='{"level": "full"}')
+        with pytest.raises(StaleRun):
+            ledger.runs.record_sandbox(run.run_id, THEIRS, None)
+
+    def test_a_command_that_failed_because_of_the_sandbox_is_proposed_without_it(self, ledger: Ledger) -> None:
+        run = running(ledger)
+        ending = done(run, RunState.FAILED, exit_code=1, error="no network")
+        ledger.runs.settle([ending._replace(problem="sandbox", notes=("a note",))], OURS)
+        task, after = entry_of_task(ledger, "task_x")
+        assert after and (after.end.problem, after.end.notes) == ("sandbox", "a note")
+        offer = entry_of_task(ledger, "task_x_outside")
+        assert (offer.task.state, offer.run, offer.task.restarted_from) == (TaskState.PROPOSED, None, "task_x")
+        assert offer.task.spec.command == task.spec.command and offer.task.decision.reasons == ("no network",)
+        (notice,) = ledger.notices.notices(project=None, unread=True)
+        assert "backburner approve task_x_outside" in notice.text and "a note" in notice.text
+
     def test_the_end_of_a_run_writes_state_event_and_notice(self, ledger: Ledger) -> None:
         run = running(ledger, project="/q")
         assert ledger.runs.settle([done(run, RunState.FAILED, exit_code=2, summary="1 failed", lines=9, error="why")], OURS).run_ids == [
@@ -578,6 +597,24 @@ class RunQueueContract:
         assert sorted(one.started for one in ledger.runs.processes(7)) == ["task_a", "task_c"]
         ledger.runs.settle([done("task_a")], OURS)
         assert [one.started for one in ledger.runs.processes(7)] == ["task_c"] and ledger.runs.processes(8) == []
+
+    # -- a ledger that comes from a backup
+
+    def test_runs_that_may_have_continued_elsewhere_end_as_lost(self, ledger: Ledger) -> None:
+        running(ledger, "task_a")
+        submit(ledger, "task_b")
+        submit(ledger, "task_c", after=("task_b",))
+        submit(ledger, "task_d", start_at=NOW + DAY)
+        submit(ledger, "task_e", after=("task_d",))
+        waiting_agent_run(ledger, "task_g")
+        waiting_agent_run(ledger, "task_h", (WaitKind.TASK, "task_a"))
+        assert ledger.runs.end_unobserved("it was restored", NOW + 50) == 3
+        states = {name: latest(ledger, f"task_{name}") for name in "abcdegh"}
+        assert [run.state for run in states.values()] == ["failed", "failed", "failed", "pending", "pending", "waiting", "failed"]
+        assert [states[name].end.result for name in "abch"] == ["lost", "lost", "dependency", "lost"]
+        assert states["a"].error == "it was restored" and kinds(ledger).count("home_restored") == 1
+        assert claimed(ledger, now=NOW + 60) == [] and claimed(ledger, now=NOW + 60, runner=AGENT_LANE) == []
+        assert ledger.runs.end_unobserved("again", NOW + 60) == 0
 
     # -- agents with a pre-check command
 

@@ -199,6 +199,28 @@ class TaskContract:
         assert kinds(ledger, "task_a") == ["task_cleared"]
         assert len(kinds(ledger, "task_b")) == 4
 
+    def test_what_a_clear_without_a_sweep_leaves_is_swept_in_parts(self, ledger: Ledger) -> None:
+        for name in ("task_a", "task_b", "task_c"):
+            ended(ledger, name)
+        ledger.tasks.clear(["task_a", "task_b"], NOW, sweep=False)
+        assert len(kinds(ledger, "task_a")) > 1 and ledger.queries.get("task_a") is None
+        position, parts = 0, 0
+        while (found := ledger.tasks.sweep_cleared(position, NOW, 2)) is not None:
+            position, parts = found, parts + 1
+        assert parts > 3 and kinds(ledger, "task_a") == kinds(ledger, "task_b") == ["task_cleared"]
+        assert len(kinds(ledger, "task_c")) > 1 and ledger.queries.environment("task_c")
+        ledger.tasks.clear(["task_c"], NOW, sweep=False)
+        while (found := ledger.tasks.sweep_cleared(position, NOW, 100)) is not None:
+            position = found
+        assert ledger.database.one("SELECT count(*) FROM environments") == (0,)
+
+    def test_removed_output_is_recorded_and_reported_to_the_person(self, ledger: Ledger) -> None:
+        ended(ledger, "task_a")
+        ledger.tasks.report_removed_output("task_a", "removed", 3, NOW, notify=False)
+        ledger.tasks.report_removed_output("task_a", "removed", 2, NOW, notify=True)
+        assert kinds(ledger, "task_a")[-2:] == ["output_removed"] * 2
+        assert [notice.text for notice in ledger.notices.notices() if notice.kind == "removed"] == ["removed"]
+
     def test_clearing_twice_has_the_effect_of_once(self, ledger: Ledger) -> None:
         ended(ledger)
         assert ledger.tasks.clear(["task_x", "task_x"], NOW) == ["tasks/task_x"]

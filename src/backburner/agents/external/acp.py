@@ -39,6 +39,8 @@ _REPLAY_PAUSE_SECONDS, _REPLAY_TIMEOUT_SECONDS = 0.3, 10.0
 # Agents that authenticate with an API key: the authentication method and the variable of the key.
 _KEY_AUTHENTICATION = {"gemini": ("gemini-api-key", "GEMINI_API_KEY"), "qwen": ("openai", "OPENAI_API_KEY")}
 _REPORTS_USAGE = ("codex", "goose")  # report usage with every answer, except when their provider has failed
+# Claude can never switch off its questions. With this possibility it also refuses to run as root where IS_SANDBOX is set.
+_META = {"claudeCode": {"options": {"allowDangerouslySkipPermissions": False}}}
 
 
 class AcpAgent:
@@ -138,7 +140,7 @@ class _AcpTurn:
     async def _open(self, capabilities: dict[str, Any]) -> None:
         self._supports_close = "close" in (capabilities.get("sessionCapabilities") or {})
         cwd, session = self._external_turn.turn.work.task.spec.cwd, self._external_turn.session
-        params: dict[str, Any] = {"cwd": cwd, "mcpServers": []}
+        params: dict[str, Any] = {"cwd": cwd, "mcpServers": [], "_meta": _META}
         supports_resume = "resume" in (capabilities.get("sessionCapabilities") or {})
         if session:
             if not supports_resume and not capabilities.get("loadSession"):

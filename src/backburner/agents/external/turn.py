@@ -153,7 +153,9 @@ class ExternalTurn:
             return earlier_decision, REFUSED
         decision, reason = await self.home.call(lambda app: check_permission(app, self.turn.work, request))
         if decision != Decision.ASK:
-            return decision == Decision.ALLOW, reason
+            allowed, run = decision == Decision.ALLOW, self.turn.work.run
+            await self.home.call(lambda app: app.agent_runs.record_step(run, request.description, allowed=allowed, reason=reason))
+            return allowed, reason
         pending = _PendingRequest(request, reason, asyncio.get_running_loop().create_future())
         self._pending_requests.append(pending)
         self._changed.set()

@@ -39,10 +39,18 @@ class AppriseChannel:
 
     async def send(self, message: OutgoingMessage) -> str | None:
         """Send the message. Cancelling stops the wait, but the thread may still send it."""
-        if not self._url and self._url_env:
-            raise DeliveryFailed(f"environment variable {self._url_env} is not set (url of [channels.{self._name}])")
+        self._require_url()
         await asyncio.to_thread(self._send, message)
         return None
+
+    async def check(self) -> None:
+        """Check the URL, without contacting the service."""
+        self._require_url()
+        await asyncio.to_thread(self._get_service, "")
+
+    def _require_url(self) -> None:
+        if not self._url and self._url_env:
+            raise DeliveryFailed(f"environment variable {self._url_env} is not set (url of [channels.{self._name}])")
 
     async def replies(self) -> AsyncIterator[ChannelReply]:
         """Yield nothing: the library can only send."""

@@ -22,6 +22,7 @@ import aiohttp
 
 from backburner.core.errors import ConfigError
 from backburner.core.ports import ChannelReply, DeliveryFailed, OutgoingMessage
+from backburner.core.terminal_text import encodable
 from backburner.integrations.channels.message_split import LIMIT, chunks
 
 with warnings.catch_warnings():
@@ -114,6 +115,11 @@ class Discord:
             _remember(self._open_questions, last, asyncio.get_running_loop().time())
             asyncio.get_running_loop().call_later(_ID_STORED_AFTER + 0.1, self._recheck.set)
         return last
+
+    async def check(self) -> None:
+        """Log in and look for the target, without a message."""
+        async with self._connect():
+            pass
 
     async def catch_up(self, message_ids: Sequence[str]) -> list[ChannelReply]:
         """Return the replies to these messages so far; for each message, rejections come before approvals.
@@ -338,15 +344,15 @@ class _CustomServer(HTTPClient):
 
 def _contents(message: OutgoingMessage, expects_reply: bool) -> tuple[list[str], str | None]:
     """Return the texts of the Discord messages, and the file to attach if the notice would need too many of them."""
-    title = " ".join(_valid_utf8(message.title).split())
+    title = " ".join(encodable(message.title).split())
     head = f"**{discord.utils.escape_markdown(title)}**\n" if title else ""
-    text, tail = head + _valid_utf8(message.text), _REPLY_INSTRUCTIONS if expects_reply else ""
+    text, tail = head + encodable(message.text), _REPLY_INSTRUCTIONS if expects_reply else ""
     max_messages = 1 if message.question else _MAX_MESSAGES
     contents = list(itertools.islice(chunks(text, LIMIT - len(tail)), max_messages + 1)) or [message.task_id]
     attachment = None
     if len(contents) > max_messages:
         tail = f"\n\n*Shortened. The full text ({len(text):,} characters) is in the attached file.*" + tail
-        contents, attachment = [next(chunks(text, LIMIT - len(tail)))], f"{title}\n\n{_valid_utf8(message.text)}".lstrip()
+        contents, attachment = [next(chunks(text, LIMIT - len(tail)))], f"{title}\n\n{encodable(message.text)}".lstrip()
     contents[-1] += tail
     return contents, attachment
 
@@ -412,11 +418,6 @@ def _remember(entries: dict[str, Any], key: str, value: str | float) -> None:
     entries[key] = value
     if len(entries) > _MAX_REMEMBERED:
         del entries[next(iter(entries))]
-
-
-def _valid_utf8(text: str) -> str:
-    """Replace unpaired surrogates, which broken output can contain and UTF-8 cannot encode."""
-    return text.encode("utf-8", "replace").decode()
 
 
 def _is_id(text: str) -> bool:

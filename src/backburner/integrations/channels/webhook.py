@@ -63,6 +63,10 @@ class Webhook:
                 await response.aclose()
         return None
 
+    async def check(self) -> None:
+        """Check the address and the secret, without a request."""
+        self._checked_url()
+
     async def replies(self) -> AsyncIterator[ChannelReply]:
         """Yield nothing: a webhook has no replies."""
         return

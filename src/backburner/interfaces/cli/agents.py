@@ -5,10 +5,9 @@ import os
 import sys
 
 from backburner.core import formatting, task_text
-from backburner.core.errors import ApprovalRequired, BackburnerError, BadInput
+from backburner.core.errors import ApprovalRequired, BackburnerError, BadInput, WaitTimedOut
 from backburner.core.models import PRIORITIES, Caller, Entry, Submission
 from backburner.core.optional_dependencies import need
-from backburner.core.states import Result
 from backburner.core.task_spec import AgentSpec, Order, TaskSpec, budget_from, options_from
 from backburner.core.terminal_text import readable, shortened, visible
 from backburner.interfaces.cli.run import cwd, milliseconds, parse_amounts
@@ -19,7 +18,7 @@ from backburner.system.processes import is_alive
 
 
 def ask(app: App, caller: Caller, args: argparse.Namespace) -> int:
-    prompt = sys.stdin.read() if args.prompt == "-" else args.prompt
+    prompt, timeout = _text_and_timeout(args.prompt, args.wait, "prompt")
     here = os.path.normpath(os.path.join(cwd(), args.cwd or "."))
     submission = Submission(
         spec=TaskSpec(
@@ -35,15 +34,30 @@ def ask(app: App, caller: Caller, args: argparse.Namespace) -> int:
         session=caller.session,
         opened=cwd(),
     )
-    return _print_started(app, caller, app.submissions.submit(submission, caller), args)
+    return _print_started(app, caller, app.submissions.submit(submission, caller), args, timeout)
 
 
 def resume(app: App, caller: Caller, args: argparse.Namespace) -> int:
-    message = sys.stdin.read() if args.message == "-" else args.message
-    return _print_started(app, caller, app.conversations.resume(args.id, message, caller), args)
+    message, timeout = _text_and_timeout(args.message, args.wait, "message")
+    return _print_started(app, caller, app.conversations.resume(args.id, message, caller), args, timeout)
 
 
-def _print_started(app: App, caller: Caller, entry: Entry, args: argparse.Namespace) -> int:
+def _text_and_timeout(text: str | None, wait: str | bool | None, what: str) -> tuple[str, float | None]:
+    """The text for an agent, and how many seconds to wait (None: no limit). The word after `--wait` is the text if there is no other."""
+    if text is None and isinstance(wait, str):
+        text, wait = wait, True
+    if text is None:
+        raise BadInput(f"No {what} given.")
+    timeout = None
+    if isinstance(wait, str):
+        try:
+            timeout = float(wait)
+        except ValueError:
+            raise BadInput(f"'{wait}' is not a number of seconds. Put a {what} of several words in quotes.") from None
+    return sys.stdin.read() if text == "-" else text, timeout
+
+
+def _print_started(app: App, caller: Caller, entry: Entry, args: argparse.Namespace, timeout: float | None) -> int:
     """Print the task ID, or with `--wait` the answer."""
     task_id = entry.task.task_id
     if entry.status == "proposed":
@@ -57,19 +71,20 @@ def _print_started(app: App, caller: Caller, entry: Entry, args: argparse.Namesp
             hint(f"Started in the background. To see the answer: backburner wait {task_id}; backburner logs {task_id}")
         return 0
     with app.sessions.interactive(entry.task.lane, task_id):
-        for (entry,) in app.waiting.watch([task_id], None):
+        for (entry,) in app.waiting.watch([task_id], timeout):
             if entry.run and entry.status == "waiting":
                 raise ApprovalRequired(task_id=task_id, reason=entry.run.error)
             if not entry.is_live:
                 break
+    if entry.is_live:
+        raise WaitTimedOut(seconds=timeout, task_ids=task_id)
     output = readable(app.runs.tail(entry, 1 << 30, longest=8 << 20).decode("utf-8", "replace"))
     if args.json:
         task_text.print_json({**task_text.as_json(entry, now_ms()), "answer": output})
     else:
         sys.stdout.write(output)
         if entry.status != "completed":
-            reason = f": {entry.run.error}" if entry.run and entry.run.end.result == Result.EXIT and entry.run.error else ""
-            hint(f"{task_text.ended_line(entry, now_ms())}{reason}")
+            hint(task_text.ended_line(entry, now_ms()))
     acknowledge(app, caller, [task_id])
     return 0 if entry.status == "completed" else 1
 
@@ -90,7 +105,8 @@ def agents(app: App, caller: Caller, args: argparse.Namespace) -> int:
         task_text.print_json(rows)
     else:
         for row in rows:
-            print(f"{row['name']:14} {row['model'] or row['command'] or '-':36} {row['problem'] or row['description']}")
+            note = row["problem"] or ("answers" if args.check else row["description"])
+            print(f"{row['name']:14} {row['model'] or row['command'] or '-':36} {note}")
     return 0 if not args.check or not any(row["problem"] for row in rows) else 1
 
 

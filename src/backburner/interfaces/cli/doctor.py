@@ -1,5 +1,7 @@
 """Checks a home: lists what is wrong and how to fix it. Changes nothing, and works even if no App can be opened."""
 
+import contextlib
+import itertools
 import os
 import shlex
 import shutil
@@ -9,19 +11,29 @@ from collections.abc import Iterator
 from typing import NamedTuple, assert_never
 
 from backburner.coordination.config_file import load_config
+from backburner.coordination.supervision import HUNG_AFTER_SECONDS
 from backburner.core.errors import BackburnerError, LedgerTooNew
-from backburner.core.models import AGENT_LANES, Entry, Run
+from backburner.core.models import AGENT_LANES, Run
 from backburner.core.recipients import Recipient
 from backburner.core.settings import Config, agent_settings
 from backburner.core.states import RUNNING_STATES
 from backburner.services.health import Health, open_health
 from backburner.system import run_files, wakeups
-from backburner.system.home import Home, is_locked, locate
-from backburner.system.processes import engine_of, is_alive, members, state_of
+from backburner.system.capacity import total_memory_mb
+from backburner.system.disk_usage import disk_usage, size_text
+from backburner.system.home import Home, is_locked
+from backburner.system.paths import locate
+from backburner.system.processes import engine_of, heartbeat_age, is_alive, members, state_of
 
 _MIN_FREE_BYTES = 100 << 20
 _MAX_TASK_BYTES = 1 << 20  # space for a new task, with its folder and the ledger's write-ahead log
 _RECHECK_DELAY_SECONDS = 0.5
+_MAX_CHECK_SECONDS = 1.5  # for the ledger
+_MAX_COUNT_SECONDS = 0.5  # for each kind of file
+_MAX_FOLDERS = 2000
+
+
+_CHANNEL_TIMEOUT = 10.0  # seconds
 
 
 class Finding(NamedTuple):
@@ -30,8 +42,11 @@ class Finding(NamedTuple):
     fix: str = ""
 
 
-def examine(root: str, environ: dict[str, str], flags: dict[str, str]) -> Iterator[Finding]:
-    """Yield one finding for each check; findings that are not ok say how to fix the problem."""
+def examine(root: str, environ: dict[str, str], flags: dict[str, str], *, full: bool = False) -> Iterator[Finding]:
+    """Yield one finding for each check; findings that are not ok say how to fix the problem.
+
+    Unless it is `full`, a check that depends on the number of tasks is limited, so that all together take a few seconds.
+    """
     home = Home(root)
     if not os.path.isdir(home.root):
         yield _missing(home)
@@ -43,13 +58,20 @@ def examine(root: str, environ: dict[str, str], flags: dict[str, str]) -> Iterat
         yield Finding(True, f"settings {home.config}" if has_file else "settings: defaults (no config.toml)")
         if has_file and _contains_secrets(config) and stat.S_IMODE(os.stat(home.config).st_mode) & 0o044:
             yield Finding(False, f"{home.config} contains secrets and can be read by other users", f"chmod 600 {shlex.quote(home.config)}")
+        min_free, total = config.whole("commands.min_free_memory_mb"), total_memory_mb()
+        if total is not None and min_free >= total:
+            what = f"commands.min_free_memory_mb is {min_free}, but this machine has {total} MiB of memory: no command can start"
+            yield Finding(False, what, f"use a lower value ({config.origins['commands.min_free_memory_mb']})")
         if endpoint := config.text("telemetry.otlp_endpoint"):
             yield _telemetry(endpoint)
         yield from _agents(home, config, environ)
+        yield from (_channel(name, config.channels[name], environ) for name in sorted(config.channels))
     except BackburnerError as error:
         yield Finding(False, f"settings: {error}", "fix the setting; until then, running processes keep the previous settings")
-    yield from _ledger(home)
+    yield from _ledger(home, full)
+    yield _sizes(home, full)
     yield from _integrations(home)
+    yield _sandbox(home, environ, flags)
     yield _engine(home)
     yield from _clients(environ, root)
 
@@ -86,11 +108,37 @@ def _integrations(home: Home) -> Iterator[Finding]:
         health.close()
 
 
+def _channel(name: str, settings: dict[str, str], environ: dict[str, str]) -> Finding:
+    """Whether the settings of a channel can work. Nothing is sent; only Discord is contacted, to check the token."""
+    import asyncio
+
+    from backburner.core.ports import DeliveryFailed
+    from backburner.integrations.process import open_channel
+
+    async def check() -> None:
+        channel = open_channel(name, settings, environ)
+        try:
+            async with asyncio.timeout(_CHANNEL_TIMEOUT):
+                await channel.check()
+        finally:
+            await channel.close()
+
+    try:
+        asyncio.run(check())
+    except TimeoutError:
+        return Finding(False, f"channel {name} ({settings['type']}): no answer within {_CHANNEL_TIMEOUT:g} s", "check the network")
+    except (DeliveryFailed, BackburnerError) as error:
+        return Finding(False, f"channel {name} ({settings['type']}): {error}", f"correct [channels.{name}] in config.toml")
+    checked = "the token is accepted" if settings["type"] == "discord" else "its settings are valid (nothing was sent)"
+    return Finding(True, f"channel {name} ({settings['type']}): {checked}")
+
+
 def _agents(home: Home, config: Config, environ: dict[str, str]) -> Iterator[Finding]:
-    """Whether each configured model answers at its own address. No findings if none is configured."""
+    """Whether each configured model answers at its own address."""
     own = {name for name, words in config.agents.items() if words.get("model") or words.get("type") or config.text("models.default")}
     names = sorted(own | ({"default"} if config.text("models.default") else set()))
     if not names and not config.text("models.local"):
+        yield Finding(True, f"no model is set, so the built-in agent is not available. To use it, set [models] default in {home.config}")
         return
     from importlib.util import find_spec
 
@@ -174,12 +222,28 @@ def _home(home: Home) -> Iterator[Finding]:
             yield Finding(False, f"{path} is not a directory", f"rename it: mv {path} {path}.old")
 
 
+def _sandbox(home: Home, environ: dict[str, str], flags: dict[str, str]) -> Finding:
+    """What kind of sandbox this machine offers, tried again."""
+    from backburner.core.sandbox import Level
+    from backburner.system.sandbox_support import find_support
+
+    try:
+        limit = load_config(home, environ, flags).text("sandbox.level")
+    except BackburnerError:
+        limit = "auto"  # the settings are reported by another check
+    support = find_support(home, limit, fresh=True)
+    fix = "" if support.level is Level.FULL else "see 'Where a sandbox is available' in docs/approval.md"
+    return Finding(support.level is not Level.NONE, f"sandbox: {support.text()}", fix)
+
+
 def _engine(home: Home) -> Finding:
     engine, is_listening = engine_of(home), wakeups.wake(home.socket_dir, wakeups.ENGINE_SOCKET)
     if engine is None:
         return Finding(True, "engine: not running (it starts when there is work)")
     if state_of(engine.pid) == "T":
         return Finding(False, f"engine: stopped (pid {engine.pid})", f"kill -CONT {engine.pid}")
+    if (age := heartbeat_age(home)) > HUNG_AFTER_SECONDS:
+        return Finding(False, f"engine: not responding for {age:.0f} s (pid {engine.pid})", "to replace it, run: backburner list")
     if not is_listening:
         return Finding(False, f"engine: running (pid {engine.pid}) but its socket is missing", f"to restore it, {_wake_advice(home)}")
     return Finding(True, f"engine: running (pid {engine.pid})")
@@ -192,13 +256,13 @@ def _wake_advice(home: Home) -> str:
     return f"{'free disk space first, then run' if is_full else 'run'}: backburner run -- true"
 
 
-def _ledger(home: Home) -> Iterator[Finding]:
+def _ledger(home: Home, full: bool) -> Iterator[Finding]:
     if not os.path.exists(home.ledger):
         yield Finding(True, "ledger: none yet")
         return
     try:
         health = open_health(home)
-        damage = health.damage()
+        damage = health.damage(None if full else _MAX_CHECK_SECONDS)
     except BackburnerError as error:
         move = f"{_move_command(home)} (the output of tasks stays in {home.root}/tasks), then run any command"
         is_newer = isinstance(error, LedgerTooNew)
@@ -209,14 +273,33 @@ def _ledger(home: Home) -> Iterator[Finding]:
     if damage:
         yield Finding(False, f"ledger {home.ledger}: {damage[0]}", f"move it to another folder: {_move_command(home)}")
     else:
-        yield Finding(True, f"ledger {home.ledger}")
+        note = f": no damage found in {_MAX_CHECK_SECONDS:g} s; to check all of it: backburner doctor --full" if damage is None else ""
+        yield Finding(True, f"ledger {home.ledger}{note}")
     try:
-        yield from _tasks(home, health)
+        yield from _tasks(home, health, full)
     except BackburnerError as error:
         if not damage:
             yield Finding(False, str(error), f"move it to another folder: {_move_command(home)}")
     finally:
         health.close()
+
+
+def _sizes(home: Home, full: bool) -> Finding:
+    """The space that each kind of file uses."""
+    kinds = {
+        "ledger": [home.ledger, f"{home.ledger}-wal", f"{home.ledger}-shm"],
+        "tasks": [os.path.join(home.root, home.tasks)],
+        "sandbox caches": [os.path.join(home.root, "sandbox")],
+        "worktrees": [os.path.join(home.root, "worktrees")],
+        "logs": [home.engine_log, f"{home.engine_log}.1"],
+    }
+    shown = []
+    for kind, paths in kinds.items():
+        deadline = None if full else time.monotonic() + _MAX_COUNT_SECONDS
+        counted = [disk_usage(path, deadline) for path in paths]
+        if size := sum(size for size, _ in counted):
+            shown.append(f"{kind} {'' if all(done for _, done in counted) else 'more than '}{size_text(size)}")
+    return Finding(True, f"size: {', '.join(shown) or 'empty'}")
 
 
 def _move_command(home: Home) -> str:
@@ -256,7 +339,7 @@ def _has_no_process(home: Home, run: Run) -> bool:
     return not members(run.process, run.process_tag)
 
 
-def _tasks(home: Home, health: Health) -> Iterator[Finding]:
+def _tasks(home: Home, health: Health, full: bool) -> Iterator[Finding]:
     stale = [run.run_id for run in health.live_runs() if run.state in RUNNING_STATES and not is_alive(run.owner)]
     live_count = len(health.live_runs())
     if stale:
@@ -269,23 +352,32 @@ def _tasks(home: Home, health: Health) -> Iterator[Finding]:
     if lost := _without_process(home, health):
         what = f"running without a process: {', '.join(lost[:5])}"
         yield Finding(False, what, f"{_wake_advice(home)}, so that the engine checks them; if they remain: backburner cancel ID")
-    known: dict[str, Entry] = {}
-    for entry in health.tasks():
-        if entry.run and os.path.dirname(entry.run.folder) == "tasks":
-            known[os.path.basename(entry.run.folder)] = entry
-            if entry.task.is_recurring:
-                known |= {run.run_id: entry for run in health.runs_of(entry) if run.n > 0}
-    problems = run_files.problems(os.path.join(home.root, "tasks"), known)
+    yield from _folders(home, health, None if full else _MAX_FOLDERS)
+
+
+def _folders(home: Home, health: Health, limit: int | None) -> Iterator[Finding]:
+    """What is wrong with the folders of runs. Looks at the newest runs and at as many folders, so that it takes seconds."""
+    tasks, names = os.path.join(home.root, "tasks"), []
+    with contextlib.suppress(FileNotFoundError), os.scandir(tasks) as entries:
+        names = [entry.name for entry in itertools.islice(entries, limit)]
+    runs = [*health.newest_folders(limit), *health.folders_of(names)]
+    known = {os.path.basename(run.folder): run for run in runs if os.path.dirname(run.folder) == "tasks"}
+    problems = run_files.problems(tasks, names, known)
     for path, problem in problems[:10]:
+        run = known.get(os.path.basename(path)) or known.get(os.path.basename(os.path.dirname(path)))
+        task_id = run.task_id if run else ""
         match problem:
             case run_files.FolderProblem.DAMAGED:
-                what, fix = "damaged or missing", "run `backburner status ID` to write it again"
+                what, fix = "damaged or missing", f"to write it again: backburner status {task_id}"
             case run_files.FolderProblem.UNKNOWN:
                 what, fix = "not in the ledger; ignored", f"inspect it, then run: rm -r {shlex.quote(path)}"
             case run_files.FolderProblem.MISSING:
-                what, fix = "the folder of a known task is missing; its output is lost", "backburner clear ID"
+                what, fix = "the folder of a known task is missing; its output is lost", f"backburner clear {task_id}"
             case _:
                 assert_never(problem)
         yield Finding(False, f"{path}: {what}", fix)
+    if len(problems) > 10:
+        yield Finding(False, f"{len(problems) - 10} more problems in {os.path.join(home.root, 'tasks')}")
     if not problems:
-        yield Finding(True, f"task folders: {len(known)}, all complete")
+        note = "; the newest were checked, for all: backburner doctor --full" if limit is not None and len(names) == limit else ""
+        yield Finding(True, f"task folders: {len(known)}, all complete{note}")

@@ -6,15 +6,30 @@ GROUPS = {
     "run and watch": ("run", "list", "status", "logs", "wait", "cancel", "restart", "send", "batch", "top", "clear"),
     "agents": ("ask", "resume", "chat", "agents", "sessions", "install", "mcp"),
     "schedules": ("add", "propose", "pause", "unpause", "run-now", "compact"),
-    "approval": ("approve", "reject", "check", "trust", "audit"),
+    "approval": ("approve", "reject", "apply", "check", "trust", "audit"),
     "inbox": ("inbox", "brief"),
-    "operate": ("serve", "service", "doctor", "config", "events", "traces", "completion"),
+    "operate": (
+        "web",
+        "devices",
+        "serve",
+        "service",
+        "setup",
+        "doctor",
+        "config",
+        "events",
+        "traces",
+        "backup",
+        "restore",
+        "export",
+        "completion",
+    ),
 }
 _RECURRING = (
     "tests --every 30m -- make test",
     "report --cron '0 9 * * 1-5' --tz Europe/Berlin --prompt 'Summarise the commits of yesterday'",
     "build --on file:src -- make",
     "ci --every 5m --prompt 'Explain what failed' -- gh run list --branch main --limit 5",
+    "backup --cron '0 3 * * 0' --dry-run -- ./backup.sh",
 )
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "run": (
@@ -41,8 +56,8 @@ _FOOTER = """global options:
   --home DIR  data directory (default: $BACKBURNER_HOME, else ~/.backburner)
   --json      print JSON
 
-A command that is not known to be harmless needs approval: at the terminal, or
-with `backburner approve ID`.
+Commands that nobody approved run in a sandbox. What cannot run there needs
+approval: at the terminal, or with `backburner approve ID`.
 Run `backburner COMMAND --help` for the options of a command.
 
 EXAMPLES

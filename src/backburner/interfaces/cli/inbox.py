@@ -7,15 +7,17 @@ from collections.abc import Sequence
 
 from backburner.core import formatting, task_text
 from backburner.core.models import Caller
+from backburner.core.notice_text import first_lines
 from backburner.core.notices import Notice
 from backburner.core.recipients import Recipient
 from backburner.core.terminal_text import readable, visible
-from backburner.interfaces.cli.tasks import hint
+from backburner.interfaces.cli.tasks import LIST_LIMIT, hint
 from backburner.services.app import App
-from backburner.system.home import project_of
+from backburner.system.paths import project_of
 
 _RULE = "─"
 _WIDTH = 46
+_MAX_FULL_NOTICES, _MAX_LINES = 3, 10
 
 
 def inbox(app: App, caller: Caller, args: argparse.Namespace) -> int:
@@ -35,7 +37,7 @@ def inbox(app: App, caller: Caller, args: argparse.Namespace) -> int:
         return _follow(app)
     session = caller.session
     project = project_of(caller.cwd) if args.here else None
-    notices, leased = app.inbox.notices(session=session, project=project, unread=not args.read), ()
+    notices, leased = app.inbox.notices(session=session, project=project, unread=not args.read, limit=LIST_LIMIT if args.read else None), ()
     if args.ack:
         unread = {notice.notice_id for notice in app.inbox.notices(session=session)}  # without the notices of agents that are still running
         leased = app.inbox.lease([notice for notice in notices if notice.notice_id in unread])
@@ -54,9 +56,10 @@ def inbox(app: App, caller: Caller, args: argparse.Namespace) -> int:
 
 
 def _print_notices(notices: Sequence[Notice]) -> None:
-    """Print notices by priority; those of high priority are marked."""
+    """Print notices by priority; those of high priority are marked. Of many notices, only the first lines of each are printed."""
     for notice in sorted(notices, key=lambda notice: (-notice.priority, notice.notice_id)):
-        print(f"{'! ' if notice.priority > 0 else ''}{formatting.local_time(notice.created_at)}  {notice.text}")
+        text = notice.text if len(notices) <= _MAX_FULL_NOTICES else first_lines(notice, _MAX_LINES)
+        print(f"{'! ' if notice.priority > 0 else ''}{formatting.local_time(notice.created_at)}  {text}")
     if not notices:
         hint("No new notices.")
 
@@ -67,15 +70,15 @@ def _follow(app: App) -> int:
     with contextlib.suppress(KeyboardInterrupt):
         for _ in app.changes.changes():
             for notice in app.inbox.lease(app.inbox.notices()):
-                print(box(notice), flush=True)
+                print(box(notice, notice.text), flush=True)
                 app.inbox.acknowledge(notice_ids=[notice.notice_id])
     return 0
 
 
-def box(notice: Notice) -> str:
-    """A notice between two horizontal lines, so that it stands out from other output."""
+def box(notice: Notice, text: str) -> str:
+    """The text of a notice between two horizontal lines, so that it stands out from other output."""
     title = f"{_RULE * 3} background: {visible(notice.task_id.split('_', 3)[-1])} "
-    return "\n".join([title + _RULE * max(3, _WIDTH - len(title)), readable(notice.text).rstrip(), _RULE * _WIDTH])
+    return "\n".join([title + _RULE * max(3, _WIDTH - len(title)), readable(text).rstrip(), _RULE * _WIDTH])
 
 
 def _failure_text(failed: Sequence[Notice]) -> str:

@@ -34,7 +34,10 @@ def install(args: argparse.Namespace, _flags: dict[str, str], environ: dict[str,
     changes = wiring.plan(client, environ, wiring.own_command(environ, args.home), undo=args.undo)
     shown = "\n".join(line for change in changes for line in diff(change))
     if changes:
-        if not args.json or not args.yes:
+        if args.json and not args.yes and not can_ask():
+            paths = [change.path for change in changes]
+            task_text.print_json({"client": client, "changed": [], "would_change": paths, "diff": shown})
+        elif not args.json or not args.yes:
             print(shown, file=sys.stderr if args.json else sys.stdout, flush=True)
         if not args.yes and not confirm():
             return _NOT_CONFIRMED
@@ -51,21 +54,23 @@ def install(args: argparse.Namespace, _flags: dict[str, str], environ: dict[str,
 
 
 def diff(change: Change) -> Iterator[str]:
-    """The lines of a unified diff with two lines of context; values that look secret are masked."""
+    """The lines of a unified diff with two lines of context. What is added is shown as it is written; secrets of the file are masked."""
     before, after = (_lines(text) for text in (change.before, change.after))
     names = [change.path if text is not None else "/dev/null" for text in (change.before, change.after)]
     for line in difflib.unified_diff(before, after, *map(visible, names), n=2, lineterm=""):
-        yield shortened(visible(mask_secrets(line).expandtabs(4)), longest=_MAX_LINE_CHARS)
+        yield shortened(visible(mask_secrets(line, change.before or "").expandtabs(4)), longest=_MAX_LINE_CHARS)
 
 
-def mask_secrets(line: str) -> str:
-    """A line of a settings file with keys and passwords masked."""
-    line = _NAMED.sub(lambda match: f"{match[1]}{match[2]}{match[1]}{match[3]}{_masked_value(match[2], match[4])}", line)
-    return _KEY_LIKE.sub("***", line)
+def mask_secrets(line: str, before: str) -> str:
+    """A line of a diff, in which keys and passwords that the file contained `before` are masked."""
 
+    def mask_named(match: re.Match[str]) -> str:
+        quote, name, sign, value = match.groups()
+        is_own = name.rpartition(".")[2].startswith("BACKBURNER_")
+        is_secret = not is_own and value in before and masked({name: value})[name] != value
+        return f"{quote}{name}{quote}{sign}{f'{value[0]}***{value[0]}' if is_secret else value}"
 
-def _masked_value(name: str, value: str) -> str:
-    return value if masked({name: value})[name] == value else f"{value[0]}***{value[0]}"
+    return _KEY_LIKE.sub(lambda match: "***" if match[0] in before else match[0], _NAMED.sub(mask_named, line))
 
 
 def _lines(text: str | None) -> Sequence[str]:

@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from backburner.core import task_text
+from backburner.core import task_table, task_text
 from backburner.core.errors import ApprovalRequired
 from backburner.core.models import Entry
 from backburner.core.terminal_text import Screen, cells, cut
@@ -24,7 +24,7 @@ class LiveBlock:
     @property
     def size(self) -> tuple[int, int]:
         """The available columns and lines."""
-        width, height = task_text.terminal(2) if self._enabled else (80, 24)
+        width, height = task_table.terminal(2) if self._enabled else (80, 24)
         return width - 1, max(1, height - 2)
 
     def show(self, lines: Sequence[str]) -> None:
@@ -79,6 +79,11 @@ def follow(app: App, entry: Entry, *, timeout: float | None, silent: bool) -> En
                 break
             elif not silent and output.at_start:
                 block.show([_line(app, follower.entry, block.size[0], _DETACH_HINT.format("the task keeps"))])
+    except KeyboardInterrupt:
+        block.clear()
+        if not silent:
+            print(f"{'' if output.at_start else chr(10)}{_detached([entry.task.task_id])}", file=sys.stderr)
+        raise
     finally:
         block.clear()
         output.close()
@@ -110,15 +115,27 @@ def wait_for(app: App, task_ids: list[str], timeout: float | None, *, silent: bo
                         line = (
                             task_text.ready_line(entry, app.runs.inspect(entry).ports)
                             if is_ready
-                            else task_text.ended_line(entry, now_ms())
+                            else task_text.ended_line(entry, now_ms(), before="before it was ready" if ready else "")
                         )
                         print(line, flush=True)
             if len(reported) == len(set(task_ids)):
                 break
             block.show(_waiting_lines(app, [entry for entry in entries if entry.task.task_id not in reported], len(entries), block))
+    except KeyboardInterrupt:
+        block.clear()
+        if not silent:
+            print(_detached([task_id for task_id in task_ids if task_id not in reported]), file=sys.stderr)
+        raise
     finally:
         block.clear()
     return entries
+
+
+def _detached(task_ids: Sequence[str]) -> str:
+    """What to print when the person stops waiting."""
+    if len(task_ids) != 1:
+        return f"Stopped waiting; {len(task_ids)} tasks continue in the background. To see them: backburner list"
+    return f"Stopped waiting; {task_ids[0]} continues in the background. To follow it: backburner logs -f {task_ids[0]}"
 
 
 def _waiting_lines(app: App, entries: Sequence[Entry], total: int, block: LiveBlock) -> list[str]:

@@ -12,8 +12,9 @@ from backburner.core.errors import BadInput
 from backburner.core.events import Event
 from backburner.core.models import Caller, Entry
 from backburner.core.states import Result
+from backburner.core.terminal_text import visible
 from backburner.interfaces.cli.live_output import Output
-from backburner.interfaces.cli.tasks import hint
+from backburner.interfaces.cli.tasks import LIST_LIMIT, hint
 from backburner.services.app import App, now_ms
 from backburner.services.log_follower import LogFollower
 from backburner.system.log_file import position_of
@@ -105,24 +106,38 @@ def _print(pieces: Iterable[bytes], *, raw: bool) -> None:
 
 
 def send(app: App, caller: Caller, args: argparse.Namespace) -> int:
-    data = sys.stdin.buffer.read() if args.text is None else args.text.encode("utf-8", "surrogateescape") + b"\n"
-    entry = app.tasks.send(args.id, data, caller)
+    data = _input(args)
+    entry = app.tasks.send(args.id, data, caller, end=args.eof)
     if args.json:
         task_text.print_json({"task_id": entry.task.task_id, "bytes": len(data)})
     elif sys.stderr.isatty():
-        hint(f"Sent {len(data)} bytes to {entry.task.task_id}.")
+        hint(f"Sent {len(data)} bytes to {entry.task.task_id}{' and closed its input' if args.eof else ''}.")
     return 0
+
+
+def _input(args: argparse.Namespace) -> bytes:
+    if args.text is not None:
+        return args.text.encode("utf-8", "surrogateescape") + b"\n"
+    return b"" if args.eof else sys.stdin.buffer.read()
 
 
 def events(app: App, caller: Caller, args: argparse.Namespace) -> int:
     """Print events, oldest first; with `-f`, follow new ones. `-f --json` prints one object per line."""
-    after, as_json = args.since, args.json
+    limit = LIST_LIMIT if args.limit is None else args.limit
+    after, as_json = args.since if args.since is not None else -limit, args.json
     if not args.follow:
-        events = list(_events(app, after))
+        events = list(_events(app, after, limit or None))
         if as_json:
             task_text.print_json([task_text.event_json(event) for event in events])
         for event in events if not as_json else []:
             print(_event_line(event))
+        if args.limit is None and len(events) == LIST_LIMIT:
+            which = (
+                f"the last {LIST_LIMIT} events"
+                if args.since is None
+                else f"{LIST_LIMIT} events; continue with --since {events[-1].event_id}"
+            )
+            hint(f"Showing {which}; use --limit 0 for all.")
         return 0
     for _ in app.changes.changes(interval=60):
         for event in _events(app, after):
@@ -132,14 +147,31 @@ def events(app: App, caller: Caller, args: argparse.Namespace) -> int:
     return 0
 
 
-def _events(app: App, after: int) -> Iterator[Event]:
-    """All events after a number, read page by page."""
+def _events(app: App, after: int, limit: int | None = None) -> Iterator[Event]:
+    """The events after a number, read page by page."""
+    count = 0
     while page := app.queries.events(after):
-        yield from page
+        for event in page:
+            if limit is not None and count >= limit:
+                return
+            yield event
+            count += 1
         after = page[-1].event_id
 
 
 def _event_line(event: Event) -> str:
-    data = " ".join(f"{name}={value}" for name, value in event.data.items() if value not in (None, []))
+    data = " ".join(f"{name}={_event_value(value)}" for name, value in event.data.items() if value not in (None, []))
     subject = event.run_id or event.task_id or "-"
     return f"{event.event_id:>6}  {formatting.local_time(event.at)}  {event.kind:<18} {subject}  {data}".rstrip()
+
+
+def _event_value(value: object) -> str:
+    """A value of an event as one word, or in quotes."""
+    match value:
+        case list():
+            text = visible("; ".join(map(str, value)))
+        case bool():
+            text = str(value).lower()
+        case _:
+            text = visible(str(value))
+    return json.dumps(text, ensure_ascii=False) if set(text) & set(" \"'") or not text else text

@@ -9,18 +9,24 @@ import gc
 import os
 import sys
 from importlib import import_module
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
+from backburner.core import optional_dependencies
 from backburner.core.errors import BackburnerError, BadInput
 from backburner.interfaces.cli.parsers import VERBS, Parser
+
+if TYPE_CHECKING:
+    from backburner.services.app import App
 
 # The module of each command; those that are not here are in `cli.tasks`.
 _COMMAND_MODULES = {
     **dict.fromkeys(("run", "restart"), "cli.run"),
     **dict.fromkeys(("logs", "send", "events"), "cli.logs"),
-    **dict.fromkeys(("check", "trust", "audit"), "cli.approval"),
+    **dict.fromkeys(("apply", "check", "trust", "audit"), "cli.approval"),
     **dict.fromkeys(("ask", "resume", "agents", "sessions"), "cli.agents"),
     **dict.fromkeys(("add", "propose", "pause", "unpause", "run-now", "compact"), "cli.recurring"),
+    **dict.fromkeys(("backup", "export"), "cli.backup"),
+    "devices": "cli.web",
     "inbox": "cli.inbox",
     "traces": "cli.traces",
     "top": "tui.top",
@@ -28,14 +34,23 @@ _COMMAND_MODULES = {
 # The same for commands that open the home themselves or do not need one.
 _COMMANDS_WITHOUT_HOME = {
     **dict.fromkeys(("serve", "doctor"), "cli.serve"),
+    "web": "cli.web",
+    "restore": "cli.backup",
     "mcp": "mcp.stdio",
     "chat": "tui.chat.command",
     "install": "cli.install",
+    "setup": "cli.setup",
     "service": "cli.systemd",
 }
-_TAKES_COMMAND = ("run", "check", "add", "propose")
+TAKES_COMMAND = ("run", "check", "add", "propose")
+_USES_ENGINE_SETTINGS = ("run", "restart", "ask", "resume", "add", "run-now")
+_GC_THRESHOLD = 50_000  # most commands end before they have so many objects, and then a collection is a waste of time
+# With an invalid config.toml, these commands use the default settings. They start nothing, so that no rule of the file is bypassed.
+_TOLERANT = frozenset(
+    ("list", "status", "logs", "wait", "cancel", "inbox", "brief", "batch", "events", "traces", "audit", "pause", "backup", "export")
+)
 # Other commands do not take --set: the engine applies the settings, so an override for one call would have no effect.
-TAKES_SETTINGS = ("serve", "config", "clear", "doctor", "mcp", "chat")
+TAKES_SETTINGS = ("serve", "web", "config", "clear", "doctor", "mcp", "chat")
 
 
 # argparse looks up translations of its messages; that lookup would noticeably slow down `list`.
@@ -87,7 +102,7 @@ def verb_parser(verb: str) -> Parser:
 
 
 def split(argv: list[str]) -> tuple[list[str], str | None, list[str], list[str]]:
-    """The options before the command name, the name, the arguments after it, and everything after `--`."""
+    """The options before the name of our command, the name, the arguments after it, and everything after `--`."""
     words, command = (argv[: argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv, [])
     before: list[str] = []
     rest = iter(words)
@@ -103,30 +118,44 @@ def split(argv: list[str]) -> tuple[list[str], str | None, list[str], list[str]]
 def main(argv: list[str] | None = None) -> int:
     """Run one command line and return its exit code."""
     argv = sys.argv[1:] if argv is None else argv
-    own_arguments = argv[: argv.index("--")] if "--" in argv else argv
-    as_json, waits = "--json" in own_arguments, any(word == "--wait" or word.startswith("--wait=") for word in own_arguments)
     _restore_streams()
+    optional_dependencies.installer = _install_extra
     try:
         code = _main(argv)
         sys.stdout.flush()
         return code
-    except SystemExit as done:  # argparse, after --help
-        sys.stdout.flush()
-        return int(done.code or 0)
-    except BackburnerError as error:
-        _print_error(error, as_json)
-        return 125 if waits and error.exit_code in (1, 2, 4) else error.exit_code
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:
-        discard_stdout()  # the reader has closed the pipe
-        return 141
-    except Exception as error:
-        if os.environ.get("BACKBURNER_DEBUG"):
-            raise
-        discard_stdout()
-        _print_error(_to_backburner_error(error), as_json)
-        return 125 if waits else 1
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
+        return report(error, argv)
+
+
+def report(error: BaseException, argv: list[str]) -> int:
+    """Print an error that ended a command, and return the exit code."""
+    own_arguments = argv[: argv.index("--")] if "--" in argv else argv
+    as_json, waits = "--json" in own_arguments, any(word == "--wait" or word.startswith("--wait=") for word in own_arguments)
+    match error:
+        case SystemExit():  # argparse, after --help
+            sys.stdout.flush()
+            return int(error.code or 0)
+        case BackburnerError():
+            _print_error(error, as_json)
+            return 125 if waits and error.exit_code in (1, 2, 4) else error.exit_code
+        case KeyboardInterrupt():
+            return 130
+        case BrokenPipeError():
+            discard_stdout()  # the reader has closed the pipe
+            return 141
+        case Exception() if not os.environ.get("BACKBURNER_DEBUG"):
+            discard_stdout()
+            _print_error(_to_backburner_error(error), as_json)
+            return 125 if waits else 1
+        case _:
+            raise error
+
+
+def _install_extra(extra: str) -> bool:
+    from backburner.interfaces.cli.setup import install
+
+    return install(extra)
 
 
 def _to_backburner_error(error: Exception) -> BackburnerError:
@@ -170,14 +199,30 @@ def _main(argv: list[str]) -> int:
         return _print_overview()
     if verb not in VERBS:
         raise BadInput(f"Unknown command '{verb}'. See: backburner --help")
-    if verb in ("run", "check") and "--" not in argv and not {"-h", "--help"} & set(after):
-        raise BadInput(f"Write the command after `--`: backburner {verb} [OPTION]… -- COMMAND ARG…")
-    args = verb_parser(verb).parse_args([*before, *after])
+    parser = verb_parser(verb)
+    if verb in ("run", "check") and "--" not in argv:
+        after, command = _split_at_command(parser, after)
+    args = parser.parse_args([*before, *after])
     if command:
-        if verb not in _TAKES_COMMAND:
+        if verb not in TAKES_COMMAND:
             raise BadInput(f"backburner {verb} does not take a command after `--`.")
         args.command = [*args.command, *command]
     return _run(verb, args)
+
+
+def _split_at_command(parser: Parser, words: list[str]) -> tuple[list[str], list[str]]:
+    """Split arguments without `--` at the first word that is not an option or the value of one: there the command begins."""
+    options = {name: action for action in parser._actions for name in action.option_strings}
+    position = 0
+    while position < len(words) and words[position].startswith("-"):
+        action, following = options.get(words[position]), "".join(words[position + 1 : position + 2])
+        if action and (action.nargs is None or (action.nargs == "?" and following.replace(".", "", 1).isdecimal())):
+            position += 1
+        position += 1
+    own, command = words[:position], words[position:]
+    if own_option := next((word for word in command if word.partition("=")[0] in options), None):
+        raise BadInput(f"{own_option} could be an option of {parser.prog} or of {command[0]}. Write `--` before the command.")
+    return own, command
 
 
 def _run_without_command(options: list[str]) -> int:
@@ -186,9 +231,9 @@ def _run_without_command(options: list[str]) -> int:
             _print_overview()
             return 0 if options else 2
         case ["-V"] | ["--version"]:
-            from importlib.metadata import version
+            from backburner.core.version import VERSION
 
-            print(f"backburner {version('backburner')}")
+            print(f"backburner {VERSION}")
             return 0
         case _:
             raise BadInput(f"No command given with {' '.join(options)}. See: backburner --help")
@@ -215,12 +260,25 @@ def _run(verb: str, args: argparse.Namespace) -> int:
     from backburner.system.caller_identity import current_caller
 
     module = import_module(f"backburner.interfaces.{_COMMAND_MODULES.get(verb, 'cli.tasks')}")
+    gc.set_threshold(_GC_THRESHOLD)
     gc.enable()  # the launcher turns it off while modules load
     environ = dict(os.environ)
-    with open_app(args.home, environ, flags) as app:
+    with open_app(args.home, environ, flags, tolerant=verb in _TOLERANT) as app:
+        if problem := app.config_file.problem:
+            print(f"Warning: {str(problem).rstrip('.')}; the default settings are used", file=sys.stderr)
         if sys.stdin.isatty():
             app.sessions.record_activity("cli")
+        if verb in _USES_ENGINE_SETTINGS and any(origin.startswith("BACKBURNER_") for origin in app.config.origins.values()):
+            _warn_of_ignored_settings(app)
         return getattr(module, "list_" if verb == "list" else verb.replace("-", "_"))(app, current_caller("cli", environ), args)
+
+
+def _warn_of_ignored_settings(app: "App") -> None:
+    """Say which variables have no effect, because an engine that was started without them is running."""
+    for name, value in app.config_file.engine_values().items():
+        if (variable := app.config.origins[name]).startswith("BACKBURNER_"):
+            where = "set it in config.toml, which the engine reloads"
+            print(f"{variable} has no effect: the running engine uses {name} = {value}; {where}.", file=sys.stderr)
 
 
 def _parse_setting(word: str) -> tuple[str, str]:

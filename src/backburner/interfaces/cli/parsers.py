@@ -3,8 +3,6 @@
 import argparse
 from collections.abc import Callable
 
-from backburner.core.models import NOTIFY, PRIORITIES
-
 MISSED, WAKES = ("skip", "run_once", "run_all"), ("change", "success", "output")
 CLIENTS = ("claude", "codex", "gemini", "opencode")
 Parser = argparse.ArgumentParser
@@ -30,9 +28,15 @@ def _count(text: str) -> int:
     return int(text)
 
 
+_ID_HELP = "task ID, a unique part of one, a label (its newest task), or `last`"
+
+
 def _ids(parser: Parser, many: bool = True, optional: bool = False) -> None:
-    help_text = "task ID, a unique part of one, a label, or `last`"
-    parser.add_argument("id", nargs=("*" if optional else "+") if many else None, metavar="ID", help=help_text)
+    parser.add_argument("id", nargs=("*" if optional else "+") if many else None, metavar="ID", help=_ID_HELP)
+
+
+def _id_or_last(parser: Parser) -> None:
+    parser.add_argument("id", nargs="?", default="last", metavar="ID", help=f"{_ID_HELP} (default: last)")
 
 
 def _start_options(parser: Parser) -> None:
@@ -44,11 +48,15 @@ def _start_options(parser: Parser) -> None:
         metavar="SECONDS",
         help="show the output until the command ends and exit with its exit code; with SECONDS, stop waiting after this time",
     )
-    parser.add_argument("--yes", action="store_true", help="approve without prompting; does not override deny rules")
+    parser.add_argument(
+        "--yes", action="store_true", help="approve without prompting, and run without a sandbox; does not override deny rules"
+    )
 
 
 def _run(parser: Parser) -> None:
-    parser.usage = "backburner run [OPTION]… -- COMMAND ARG…"
+    from backburner.core.models import PRIORITIES  # slow to import, and other commands do not need it
+
+    parser.usage = "backburner run [OPTION]… [--] COMMAND ARG…"
     parser.add_argument("--name", metavar="LABEL", help="a label; it is part of the task ID and accepted in place of it")
     parser.add_argument("--description", metavar="TEXT", help="description shown in lists and notices")
     _start_options(parser)
@@ -59,8 +67,10 @@ def _run(parser: Parser) -> None:
         "--after", action="append", default=[], metavar="ID", help="start after this task has completed; can be repeated"
     )
     at = scheduling.add_mutually_exclusive_group()
-    at.add_argument("--at", metavar="TIME", help="start at this time: 18:30, 2026-02-09 18:30, or with a zone 2026-02-09T18:30:00Z")
-    at.add_argument("--in", dest="in_", metavar="DURATION", help="start after this delay, for example 10m")
+    at.add_argument(
+        "--at", metavar="TIME", help="start at this time: 18:30, tomorrow 9am, 2026-02-09 18:30, or with a zone 2026-02-09T18:30:00Z"
+    )
+    at.add_argument("--in", dest="in_", metavar="DURATION", help="start after this delay, for example 10m or 1h30m")
     scheduling.add_argument("--priority", choices=list(PRIORITIES), default="normal", help="priority among pending tasks (default: normal)")
     scheduling.add_argument("--key", metavar="KEY", help="idempotency key: a second call with the same key returns the existing task")
     limits = parser.add_argument_group("limits")
@@ -87,14 +97,22 @@ def _command_options(parser: Parser, shell: str = "run the command with /bin/sh,
 
 
 def _check(parser: Parser) -> None:
-    parser.usage = "backburner check [OPTION]… -- COMMAND ARG…"
+    parser.usage = "backburner check [OPTION]… [--] COMMAND ARG…"
     _command_options(parser, shell="check the command as a /bin/sh command line")
 
 
 def _trust(parser: Parser) -> None:
     parser.add_argument("folder", nargs="?", metavar="DIR", help="a directory of the project (default: the current directory)")
+    parser.add_argument(
+        "--connect", type=_count, metavar="PORT", help="also permit sandboxed commands to connect to a port of this machine"
+    )
     parser.add_argument("--list", action="store_true", help="list the permanent permissions")
     parser.add_argument("--revoke", type=_count, metavar="N", help="revoke permanent permission N")
+
+
+def _setup(parser: Parser) -> None:
+    parser.add_argument("parts", nargs="*", metavar="PART", help="agent, integrations, mcp, telemetry or tui")
+    parser.add_argument("--all", action="store_true", help="all parts but telemetry")
 
 
 def _audit(parser: Parser) -> None:
@@ -115,12 +133,12 @@ def _list(parser: Parser) -> None:
 
 
 def _status(parser: Parser) -> None:
-    _ids(parser, many=False)
+    _id_or_last(parser)
     parser.add_argument("--runs", type=_count, default=10, metavar="N", help="number of runs to show for a recurring task (default: 10)")
 
 
 def _logs(parser: Parser) -> None:
-    _ids(parser, many=False)
+    _id_or_last(parser)
     parser.add_argument("-f", "--follow", action="store_true", help="follow the output until the task ends")
     parser.add_argument("--tail", type=_count, metavar="N", help="only the last N lines")
     parser.add_argument("--since", metavar="CURSOR", help="only output after this cursor, as printed by `logs --json`; 0 for all output")
@@ -136,8 +154,14 @@ def _approve(parser: Parser) -> None:
     )
 
 
-def _ids_or_batch(parser: Parser) -> None:
-    _ids(parser, optional=True)
+def _apply(parser: Parser) -> None:
+    _ids(parser, many=False)
+    parser.add_argument("--diff", action="store_true", help="only show the changes")
+    parser.add_argument("--seen", metavar="FINGERPRINT", help="fingerprint that --diff showed; fails if the changes are different now")
+
+
+def _ids_or_batch(parser: Parser, default: str = " (default: last)") -> None:
+    parser.add_argument("id", nargs="*", metavar="ID", help=f"{_ID_HELP}{default}")
     parser.add_argument("--batch", metavar="B", help="all tasks of this batch")
 
 
@@ -159,6 +183,7 @@ def _batch(parser: Parser) -> None:
 def _send(parser: Parser) -> None:
     _ids(parser, many=False)
     parser.add_argument("text", nargs="?", metavar="TEXT", help="line to send; without it, stdin is sent unchanged")
+    parser.add_argument("--eof", action="store_true", help="close the stdin of the command, after TEXT if it is given")
 
 
 def _traces(parser: Parser) -> None:
@@ -180,7 +205,7 @@ def _top(parser: Parser) -> None:
 
 
 def _clear(parser: Parser) -> None:
-    _ids_or_batch(parser)
+    _ids_or_batch(parser, default="")
     parser.add_argument("--ended", action="store_true", help="all ended tasks of this project")
     parser.add_argument("--all", action="store_true", help="with --ended: include all projects")
     parser.add_argument("--old", action="store_true", help="all tasks older than the retention period")
@@ -188,7 +213,7 @@ def _clear(parser: Parser) -> None:
 
 def _inbox(parser: Parser) -> None:
     parser.add_argument("--ack", action="store_true", help="acknowledge the notices that are shown")
-    parser.add_argument("--read", action="store_true", help="also show acknowledged notices")
+    parser.add_argument("--read", action="store_true", help="also show acknowledged notices; the newest 200")
     parser.add_argument("--here", action="store_true", help="only the current project")
     parser.add_argument("-f", "--follow", action="store_true", help="show and acknowledge each new notice until Ctrl-C")
     parser.add_argument("--again", action="store_true", help="retry failed deliveries to channels")
@@ -203,11 +228,29 @@ def _brief(parser: Parser) -> None:
 
 def _events(parser: Parser) -> None:
     parser.add_argument("-f", "--follow", action="store_true", help="follow new events")
-    parser.add_argument("--since", type=_event_number, default=0, metavar="N", help="only events after number N; -10 for the last ten")
+    parser.add_argument("--since", type=_event_number, metavar="N", help="only events after number N; -10 for the last ten")
+    parser.add_argument(
+        "--limit", type=_count, metavar="N", help="maximum number of events, 0 for all (default: 200; the last ones without --since)"
+    )
 
 
 def _config(parser: Parser) -> None:
     parser.add_argument("what", choices=["show"], help="show all settings with their values and origins")
+
+
+def _doctor(parser: Parser) -> None:
+    parser.add_argument(
+        "--full", action="store_true", help="check the whole ledger and all folders, which may take minutes in a large home"
+    )
+
+
+def _backup(parser: Parser) -> None:
+    parser.add_argument("file", metavar="FILE", help="file to write; an existing file is replaced once the new one is complete")
+    parser.add_argument("--no-output", action="store_true", help="leave out the output and the work files of tasks")
+
+
+def _restore(parser: Parser) -> None:
+    parser.add_argument("file", metavar="FILE", help="file that `backburner backup` has written")
 
 
 def _completion(parser: Parser) -> None:
@@ -218,13 +261,23 @@ def _mcp(parser: Parser) -> None:
     parser.add_argument(
         "--tools",
         metavar="SETS",
-        help="offer only these tool sets: commands, agents, tasks (default: all; agents only if an agent is available)",
+        help="offer only these tool sets: commands, agents, tasks, memory, inbox (default: all; agents only if an agent is available)",
     )
     parser.add_argument("--client", metavar="CLIENT", help="name of the client (default: the name that it sends)")
 
 
 def _serve(parser: Parser) -> None:
-    parser.add_argument("--http", metavar="PORT", help="also run an MCP server over HTTP on this port of 127.0.0.1; clients need the token")
+    parser.add_argument("--http", metavar="PORT", help="also serve the web interface, its API and MCP over HTTP on this port of 127.0.0.1")
+
+
+def _web(parser: Parser) -> None:
+    parser.add_argument("--port", type=int, metavar="PORT", help="port of 127.0.0.1 (default: a fixed one of this home)")
+    parser.add_argument("--no-open", action="store_true", help="do not open the page in a browser")
+
+
+def _devices(parser: Parser) -> None:
+    parser.add_argument("what", nargs="?", choices=["revoke"], help="revoke: a page can no longer be used, nor its passkeys")
+    parser.add_argument("device", nargs="?", metavar="DEVICE", help="device to revoke")
 
 
 def _install(parser: Parser) -> None:
@@ -238,7 +291,7 @@ def _no_arguments(_: Parser) -> None:
 
 
 def _ask(parser: Parser) -> None:
-    parser.add_argument("prompt", metavar="PROMPT", help="the prompt; - reads it from stdin")
+    parser.add_argument("prompt", nargs="?", metavar="PROMPT", help="the prompt; - reads it from stdin")
     parser.add_argument(
         "--agent", default="default", metavar="NAME", help="agent to use (default: the agent named default); see `backburner agents`"
     )
@@ -257,21 +310,26 @@ def _ask(parser: Parser) -> None:
         help="limit of tokens, tool_calls, cost or seconds, after which the run waits for approval; can be repeated",
     )
     parser.add_argument("--worktree", action="store_true", help="run in a separate git worktree; the result is a branch and a diff")
-    parser.add_argument("--wait", action="store_true", help="wait for the answer and print it")
+    _wait_for_answer(parser)
 
 
 def _add(parser: Parser, yes: str = "approve without prompting; does not override deny rules") -> None:
+    from backburner.core.models import NOTIFY  # slow to import, and other commands do not need it
+
     schedule_usage, work_usage = (
-        "(--every 30m | --cron '0 9 * * 1-5' | --at TIME | --after ID | --on SOURCE)",
+        "(--every 30m | --cron '0 9 * * 1-5' | --at TIME | --in DURATION | --after ID | --on SOURCE)",
         "(--prompt TEXT | -- COMMAND ARG…)",
     )
     parser.usage = f"{parser.prog} NAME {schedule_usage} {work_usage} [OPTION]…"
     parser.add_argument("name", metavar="NAME", help="name of the task; accepted in place of its ID")
     schedule = parser.add_argument_group("schedule")
     kind = schedule.add_mutually_exclusive_group()
-    kind.add_argument("--every", metavar="INTERVAL", help="run at this interval, starting now: 30s, 5m, 2h, 1d or 1w")
+    kind.add_argument("--every", metavar="INTERVAL", help="run at this interval, starting now: 30s, 5m, 1h30m, 1d or 1w")
     kind.add_argument("--cron", metavar="EXPR", help="cron expression with five fields, or @hourly, @daily, @weekly, @monthly, @yearly")
-    kind.add_argument("--at", metavar="TIME", help="run once at this time: 18:30, 2026-02-09 18:30, or with a zone 2026-02-09T18:30:00Z")
+    kind.add_argument(
+        "--at", metavar="TIME", help="run once at this time: 18:30, tomorrow 9am, 2026-02-09 18:30, or with a zone 2026-02-09T18:30:00Z"
+    )
+    kind.add_argument("--in", dest="in_", metavar="DURATION", help="run once after this delay, for example 10m or 1h30m")
     kind.add_argument("--after", metavar="ID", help="run each time this task completes; the run receives the result of that task")
     kind.add_argument(
         "--on",
@@ -312,7 +370,11 @@ def _add(parser: Parser, yes: str = "approve without prompting; does not overrid
     limits.add_argument("--description", metavar="TEXT", help="description shown in lists and notices")
     limits.add_argument("--notify", choices=NOTIFY, default="on_change", help="when to create a notice (default: on_change)")
     limits.add_argument(
-        "--to", action="append", default=[], metavar="CHANNEL", help="channel of config.toml that receives the notices; can be repeated"
+        "--to",
+        action="append",
+        default=[],
+        metavar="CHANNEL",
+        help="channel of config.toml that receives the notices, instead of [notify] to; can be repeated",
     )
     limits.add_argument("--timeout", metavar="DURATION", help="stop a run after this time (default: 5m)")
     limits.add_argument(
@@ -329,6 +391,7 @@ def _add(parser: Parser, yes: str = "approve without prompting; does not overrid
         metavar="K=N",
         help="daily limit of tokens, cost, runs or seconds, after which the task is paused; can be repeated",
     )
+    limits.add_argument("--dry-run", action="store_true", help="show the next five runs and whether approval is needed, and add nothing")
     limits.add_argument("--yes", action="store_true", help=yes)
 
 
@@ -351,10 +414,20 @@ def _service(parser: Parser) -> None:
     parser.add_argument("--yes", action="store_true", help="change the files without confirmation")
 
 
+def _wait_for_answer(parser: Parser) -> None:
+    parser.add_argument(
+        "--wait",
+        nargs="?",
+        const=True,
+        metavar="SECONDS",
+        help="wait for the answer and print it; with SECONDS, stop waiting after this time and exit with code 124",
+    )
+
+
 def _resume(parser: Parser) -> None:
     _ids(parser, many=False)
-    parser.add_argument("message", metavar="MESSAGE", help="message for the agent; - reads it from stdin")
-    parser.add_argument("--wait", action="store_true", help="wait for the answer and print it")
+    parser.add_argument("message", nargs="?", metavar="MESSAGE", help="message for the agent; - reads it from stdin")
+    _wait_for_answer(parser)
 
 
 def _agents(parser: Parser) -> None:
@@ -393,16 +466,23 @@ VERBS: dict[str, tuple[str, Callable[[Parser], None]]] = {
     "compact": ("Delete old runs of recurring tasks.", _compact),
     "approve": ("Approve waiting tasks; on a terminal, each is shown first.", _approve),
     "reject": ("Reject waiting tasks.", _ids),
-    "check": ("Show whether a command would be allowed, without running it.", _check),
-    "trust": ("Trust a project: its code runs without approval.", _trust),
+    "apply": ("Apply what a sandboxed command changed in its copy of the project.", _apply),
+    "check": ("Show whether a command would run, and where, without running it.", _check),
+    "trust": ("Trust a project: sandboxed commands may change its files.", _trust),
     "audit": ("Show approvals and the rules that were applied.", _audit),
     "inbox": ("Show notices about finished tasks.", _inbox),
     "brief": ("Print a short summary of open work, for an agent's context.", _brief),
+    "web": ("Serve the web interface, and pair browsers with it.", _web),
+    "devices": ("List the browsers that are paired with `web`, or revoke one.", _devices),
     "serve": ("Run the engine in the foreground.", _serve),
     "service": ("Manage a systemd service that runs the engine.", _service),
-    "doctor": ("Check the setup and suggest fixes.", _no_arguments),
+    "setup": ("Install the packages of optional parts (in a clone).", _setup),
+    "doctor": ("Check the setup and suggest fixes.", _doctor),
     "config": ("Show the settings.", _config),
     "events": ("Show the event log.", _events),
     "traces": ("Show a trace as a tree of spans with their durations.", _traces),
+    "backup": ("Write a backup of the home to a file.", _backup),
+    "restore": ("Replace the home by a backup; the previous home is kept.", _restore),
+    "export": ("Print all tasks, runs, notices, memory entries and events as JSON.", _no_arguments),
     "completion": ("Print a shell completion script.", _completion),
 }

@@ -1,6 +1,6 @@
 """Open approval questions: the text to decide on, its fingerprint, and the possible answers."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from backburner.core.errors import BackburnerError, BadInput
@@ -58,6 +58,13 @@ def _belongs_to_chat(entry: Entry, started: Collection[str]) -> bool:
     """Whether a proposal is one of the tasks that the chat `started`. Proposals of recurring tasks appear in the inbox instead."""
     session = entry.task.session
     return entry.task.task_id in started and (session is None or SessionId.parse(session).client != Client.RECURRING)
+
+
+def waiting_for_person(entries: Sequence[Entry]) -> set[str]:
+    """The ids of the tasks that wait for a person: proposals, and runs that ask for approval."""
+    return {
+        entry.task.task_id for entry in entries if entry.status == "proposed" or (entry.status == "waiting" and _waits_for_person(entry))
+    }
 
 
 def _waits_for_person(entry: Entry) -> bool:

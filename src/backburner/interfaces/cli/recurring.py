@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 
-from backburner.core import task_text
+from backburner.core import formatting, task_text
 from backburner.core.errors import ApprovalRequired, BadInput
 from backburner.core.models import Caller, Entry, Submission
 from backburner.core.sessions import SessionId
@@ -16,12 +16,17 @@ from backburner.interfaces.cli.tasks import acknowledge, hint
 from backburner.services.app import App, now_ms
 from backburner.services.schedule_requests import parse_schedule
 from backburner.system.caller_identity import client_process, environment_for_commands
-from backburner.system.home import project_of
+from backburner.system.paths import project_of
 from backburner.system.processes import umask
+
+_SHOWN_SLOTS = 5
+_SEARCHED_RUNS = 50  # among which the run that was waited for is found
 
 
 def propose(app: App, caller: Caller, args: argparse.Namespace) -> int:
     """Store a recurring task as a proposal, even if the gate would allow it."""
+    if args.dry_run:
+        return _dry_run(app, _submission(app, caller, args), args)
     entry = app.submissions.submit(_submission(app, caller, args)._replace(proposed=True), caller)
     if args.json:
         task_text.print_json(task_text.as_json(entry, now_ms()))
@@ -32,16 +37,25 @@ def propose(app: App, caller: Caller, args: argparse.Namespace) -> int:
 
 
 def add(app: App, caller: Caller, args: argparse.Namespace) -> int:
-    submission = _submission(app, caller, args)
-    entry = submit(app, caller, submission, args.yes)
+    submission, watcher = _submission(app, caller, args), None
+    if args.dry_run:
+        return _dry_run(app, submission, args)
+    if watch := app.submissions.watcher_of(submission):
+        watcher = submit(app, caller, watch, args.yes)  # its command is approved separately
+        entry = app.submissions.submit_watched(submission, watcher, lambda watched: submit(app, caller, watched, args.yes))
+    else:
+        entry = submit(app, caller, submission, args.yes)
     if submission.session is not None:
         client = SessionId.parse(submission.session).client
         app.sessions.register(submission.session, client, project_of(caller.cwd), client_process(caller.environ))
     task_id = entry.task.task_id
-    if entry.status == "proposed":
+    proposals = [found.task for found in (entry, watcher) if found and found.status == "proposed"]
+    if proposals:
         if not args.json:
             print(task_id)
-        raise ApprovalRequired(task_id=task_id, reason="; ".join(entry.task.decision.reasons))
+        if len(proposals) > 1:
+            hint(f"Its watch command needs approval too: backburner approve {proposals[1].task_id}")
+        raise ApprovalRequired(task_id=proposals[0].task_id, reason="; ".join(proposals[0].decision.reasons))
     when = app.recurring.explain(entry.task) if entry.task.is_recurring else ""
     if args.json:
         task_text.print_json({**task_text.as_json(entry, now_ms()), "when": when})
@@ -50,6 +64,29 @@ def add(app: App, caller: Caller, args: argparse.Namespace) -> int:
     hint(f"{when[:1].upper()}{when[1:]}" if when else f"Waiting for {app.runs.pending_reason(entry)}.")
     if not app.config.flag("tasks.enabled"):
         hint("Recurring tasks are disabled ([tasks] enabled = false): this task will not run.")
+    return 0
+
+
+def _dry_run(app: App, submission: Submission, args: argparse.Namespace) -> int:
+    """Print when a task would run and whether it needs approval. Stores nothing."""
+    from backburner.core.schedule import moment, upcoming
+
+    app.submissions.check(submission)
+    schedule, when = submission.spec.schedule, app.recurring.explain(submission, upcoming=False)
+    slots = upcoming(schedule, now_ms(), _SHOWN_SLOTS)
+    commands = [found for found in (submission, app.submissions.watcher_of(submission)) if found and found.spec.command.words]
+    verdicts = [(formatting.command_line(found.spec.command.words, found.spec.command.shell), app.gate.check(found)) for found in commands]
+    if args.json:
+        judged = [{"command": line, "verdict": verdict.decision, "reasons": list(verdict.reasons)} for line, verdict in verdicts]
+        task_text.print_json({"when": when, "next_runs": [formatting.iso(slot) for slot in slots], "commands": judged})
+        return 0
+    print(f"{when[:1].upper()}{when[1:]}")
+    for number, slot in enumerate(slots):
+        print(f"{'Next: ' if number == 0 else '      '}{moment(slot, schedule.zone)}")
+    for line, verdict in verdicts:
+        needs = "needs approval" if verdict.decision == "ask" else f"verdict: {verdict.decision}"
+        print(f"{line}: {needs} ({'; '.join(verdict.reasons)})")
+    hint("Dry run: nothing was added.")
     return 0
 
 
@@ -102,6 +139,7 @@ def _submission(app: App, caller: Caller, args: argparse.Namespace) -> Submissio
         cron_=args.cron,
         zone=args.tz,
         at=args.at,
+        in_=args.in_,
         after=args.after,
         on=args.on,
         about=_pairs("--with", args.with_),
@@ -150,6 +188,9 @@ def run_now(app: App, caller: Caller, args: argparse.Namespace) -> int:
             raise ApprovalRequired(task_id=task_id, reason=run.error)
         if not entry.is_live or (run and run.run_id != run_id):  # a retry is a new run
             break
+    if entry.run and entry.run.run_id != run_id:
+        run = next((run for run in app.queries.history(entry, _SEARCHED_RUNS) if run.run_id == run_id), entry.run)
+        entry = entry._replace(run=run)
     output = readable(app.runs.tail(entry, 1 << 30, longest=8 << 20).decode("utf-8", "replace"))
     if args.json:
         task_text.print_json({**task_text.as_json(entry, now_ms()), "output": output})

@@ -7,7 +7,7 @@ import sys
 from backburner.core import task_text
 from backburner.core.errors import ApprovalDenied, ApprovalRequired, BadInput, NotAPerson
 from backburner.core.ids import masked
-from backburner.core.models import PRIORITIES, Caller, Entry, Submission
+from backburner.core.models import PRIORITIES, SANDBOX, Caller, Entry, Submission
 from backburner.core.sessions import SessionId
 from backburner.core.states import Result
 from backburner.core.task_spec import CommandSpec, Limits, Order, TaskSpec
@@ -15,15 +15,20 @@ from backburner.core.terminal_text import visible
 from backburner.interfaces.cli.tasks import acknowledge, hint
 from backburner.services.app import App, now_ms
 from backburner.system.caller_identity import client_process, environment_for_commands
-from backburner.system.home import project_of
+from backburner.system.paths import project_of
 from backburner.system.processes import umask
 
 INTERNAL_FAILURE, TIMED_OUT = 125, 124  # exit codes of `--wait`, as timeout(1) and docker use them
 _DEFAULT_RESTARTS = 10
-# Variables that change from call to call without affecting the command.
+# Variables that differ from call to call or from terminal to terminal without affecting the command.
 _VOLATILE_VARIABLES = frozenset(
-    ["_", "SHLVL", "PWD", "OLDPWD", "COLUMNS", "LINES", "TRACEPARENT", "WINDOWID", "TERM_SESSION_ID", "SSH_TTY"]
+    ["_", "SHLVL", "PWD", "OLDPWD", "COLUMNS", "LINES", "TRACEPARENT", "WINDOWID", "COLORTERM", "STY", "GPG_TTY", "SSH_TTY"]
+    + ["SSH_CLIENT", "SSH_CONNECTION", "TERM", "TERMCAP", "WINDOW"]
 )
+_VOLATILE_PREFIXES = (
+    ("BACKBURNER_", "TMUX", "TERM_", "VTE_", "XDG_SESSION_", "KITTY_", "WEZTERM_", "ALACRITTY_", "GHOSTTY_", "KONSOLE_")
+    + ("ITERM_", "GNOME_TERMINAL_", "VSCODE_", "ZELLIJ", "WT_")
+)  # fmt: skip
 _MAX_VALUE_CHARS = 60
 
 
@@ -118,7 +123,7 @@ def _environment_changes(before: dict[str, str], now: dict[str, str]) -> dict[st
     names = sorted(
         name
         for name in before.keys() | now.keys()
-        if before.get(name) != now.get(name) and name not in _VOLATILE_VARIABLES and not name.startswith("BACKBURNER_")
+        if before.get(name) != now.get(name) and name not in _VOLATILE_VARIABLES and not name.startswith(_VOLATILE_PREFIXES)
     )
     old, new = masked(before), masked(now)
     return {name: (old.get(name), new.get(name)) for name in names}
@@ -144,12 +149,13 @@ def submit(app: App, caller: Caller, submission: Submission, yes: bool) -> Entry
     verdict = app.gate.check(submission)
     if yes:
         app.identity.require_person(caller)
-    if verdict.decision != "ask":
+    if verdict.decision != "ask" and not (yes and verdict.decision == "sandbox"):
         return app.submissions.submit(submission, caller)
     from backburner.interfaces.cli.approval_prompt import Answer, ask, can_ask
 
     seen = None
     if not yes and can_ask() and _is_person(app, caller):
+        app.gate.require_program(submission)
         seen = app.gate.fingerprint(submission)
         match ask(submission, verdict, app.recurring.explain(submission) if submission.is_recurring else None, seen):
             case Answer.NO:
@@ -205,7 +211,33 @@ def _report(app: App, caller: Caller, entry: Entry, args: argparse.Namespace, ex
     elif entry.status != "completed" or sys.stderr.isatty():
         hint(task_text.ended_line(entry, now_ms()))
     acknowledge(app, caller, [task_id])
+    if entry.run and entry.run.end.problem == SANDBOX:
+        return _outside(app, caller, entry, args)
     return _exit_code(entry)
+
+
+def _outside(app: App, caller: Caller, entry: Entry, args: argparse.Namespace) -> int:
+    """Offer to run a command again that may have failed because of the sandbox."""
+    from backburner.core.ids import outside_id
+    from backburner.interfaces.cli.approval_prompt import can_ask, read_answer
+    from backburner.interfaces.cli.questions import YES_NO
+
+    task_id = outside_id(entry.task.task_id)
+    if args.json or not can_ask() or not _is_person(app, caller):
+        raise ApprovalRequired(task_id=task_id, reason=entry.run.error if entry.run else "")
+    choices, offered = YES_NO, "[y/n]"
+    if port := app.runs.port_to_permit(entry):
+        choices = YES_NO | {"c": "connect"}
+        offered = f"[y/n, c: permit this project to connect to port {port}, and run it in the sandbox again]"
+    answer = read_answer(f"The command failed; {entry.run.error if entry.run else ''}.", f"Run it without the sandbox? {offered}", choices)
+    if answer == "yes":
+        return _report(app, caller, app.approvals.approve(task_id, caller), args)
+    app.approvals.reject(task_id, caller)
+    if answer != "connect" or port is None:
+        return _exit_code(entry)
+    app.approvals.permit_port(entry.task.spec.cwd, port, caller)
+    again = app.submissions.copy_of(entry, environment_for_commands(caller.environ), caller)
+    return _report(app, caller, submit(app, caller, again, yes=False), args)
 
 
 def _start_message(app: App, entry: Entry) -> str:

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 from backburner.core import task_text
 from backburner.core.errors import BadInput
-from backburner.system.home import Home, locate
+from backburner.system.home import Home
+from backburner.system.paths import locate
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Callable, Generator
+
+    from backburner.interfaces.cli.web import WebProcess
 
 
 _MAX_ATTEMPTS = 3
@@ -34,7 +36,7 @@ def serve(args: argparse.Namespace, flags: dict[str, str]) -> int:
                 raise BadInput(f"Another engine is already running for {home.root}.")
             print(f"Another engine is running for {home.root}; only the HTTP server runs here. Press Ctrl-C to stop.", file=sys.stderr)
             with contextlib.suppress(KeyboardInterrupt):
-                server.wait()
+                server.join()
     return 0
 
 
@@ -52,53 +54,29 @@ def _run_engine(home: Home, environ: dict[str, str], flags: dict[str, str], read
 
 
 @contextlib.contextmanager
-def _http_server(home: Home, environ: dict[str, str], address: str) -> "Generator[subprocess.Popen[bytes]]":
-    """Run the HTTP server in a child process while the context is open."""
-    import socket
-    import subprocess
-
-    from backburner.coordination.launcher import process_command
+def _http_server(home: Home, environ: dict[str, str], address: str) -> "Generator[WebProcess]":
+    """Serve the web interface and MCP over HTTP while the context is open."""
     from backburner.core.optional_dependencies import need
-    from backburner.interfaces.mcp.http import PATH, token_of
+    from backburner.interfaces.cli.web import web_server
+    from backburner.interfaces.mcp.http import PATH
+    from backburner.system.token_file import token_of
 
-    need("mcp", "HTTP needs")
-    host, _, port = address.rpartition(":")
-    host = host or "127.0.0.1"
-    if not port.isdecimal() or int(port[:6]) > 65535:
-        raise BadInput(f"'{address}' is not a port; use 1 to 65535, or 0 for any free port.")
-    if host not in ("127.0.0.1", "localhost", "::1", "[::1]"):
-        raise BadInput(f"HTTP is available on loopback only, not on {host}; use a tunnel to reach it from another machine.")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as listening:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind((host.strip("[]"), int(port)))
-        except OSError as error:
-            raise BadInput(f"Cannot listen on {address}: {error.strerror}.") from None
-        listening.listen(128)
-        home.make()
-        token_of(home)
-        command = [*process_command(home, "interfaces.mcp.http"), str(listening.fileno())]
-        child = subprocess.Popen(command, stdin=subprocess.PIPE, env=environ, pass_fds=[listening.fileno()], start_new_session=True)
-        url_host = f"[{host}]" if ":" in host else host
-        url = f"http://{url_host}:{listening.getsockname()[1]}{PATH}"
-    print(f"MCP over HTTP: {url}, with the token in {os.path.join(home.root, 'token')}", file=sys.stderr)
-    try:
-        yield child
-    finally:
-        if child.stdin:
-            child.stdin.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(5)
-        child.kill()
-        child.wait()
+    need("web", "HTTP needs")
+    host = address.rpartition(":")[0] or "127.0.0.1"
+    home.make()
+    token_of(home)
+    with web_server(home, environ, address) as (process, port):
+        url = f"http://{f'[{host}]' if ':' in host.strip('[]') else host}:{port}{PATH}"
+        print(f"MCP over HTTP: {url}, with the token in {os.path.join(home.root, 'token')}", file=sys.stderr)
+        print(f"Web interface: http://backburner.localhost:{port}; to pair a browser, run: backburner web", file=sys.stderr)
+        yield process
 
 
 def doctor(args: argparse.Namespace, flags: dict[str, str]) -> int:
     """Print all findings; return 0 if no problem was found."""
     from backburner.interfaces.cli.doctor import examine
 
-    findings = list(examine(locate(args.home, dict(os.environ)), dict(os.environ), flags))
+    findings = list(examine(locate(args.home, dict(os.environ)), dict(os.environ), flags, full=args.full))
     healthy = all(finding.ok for finding in findings)
     if args.json:
         task_text.print_json({"ok": healthy, "findings": [finding._asdict() for finding in findings]})

@@ -26,7 +26,8 @@ from backburner.interfaces.cli.install import confirm
 from backburner.interfaces.client_setup.files import Change, apply, read
 from backburner.interfaces.client_setup.wiring import own_command
 from backburner.system import processes, wakeups
-from backburner.system.home import Home, locate, lock
+from backburner.system.home import Home, lock
+from backburner.system.paths import locate
 
 _MARK = "# Written by: backburner service install"
 # Commands run in the control group of the unit. They must outlive the engine (KillMode), must not end it when they run out of

@@ -126,7 +126,7 @@ def cancel(app: App, caller: Caller, args: argparse.Namespace) -> int:
         try:
             cancelling.append(app.tasks.cancel(runs.get(task_id, task_id), caller, permanent=by_person).task.task_id)
         except NotRunning as error:
-            if len(args.id) == 1:
+            if len(args.id) == 1 or (not args.id and args.batch is None):
                 raise
             hint(str(error))
             code = 1
@@ -157,7 +157,7 @@ def cancel(app: App, caller: Caller, args: argparse.Namespace) -> int:
 
 
 def approve(app: App, caller: Caller, args: argparse.Namespace) -> int:
-    task_ids = _ids(app, caller, args.id)
+    task_ids = _questions(app, caller, args.id)
     if args.seen is not None and len(task_ids) > 1:
         raise BadInput("--seen is the fingerprint of one question; approve one task at a time with it.")
     return _print_answered([_approve(app, caller, task_id, args.seen) for task_id in task_ids], args, "approved")
@@ -182,7 +182,12 @@ def _approve(app: App, caller: Caller, task_id: str, seen: str | None) -> Entry:
 
 
 def reject(app: App, caller: Caller, args: argparse.Namespace) -> int:
-    return _print_answered([app.approvals.reject(task_id, caller) for task_id in _ids(app, caller, args.id)], args, "rejected")
+    return _print_answered([app.approvals.reject(task_id, caller) for task_id in _questions(app, caller, args.id)], args, "rejected")
+
+
+def _questions(app: App, caller: Caller, references: list[str]) -> list[str]:
+    """The IDs of the tasks to answer, without duplicates. An unknown reference fails before any task is changed."""
+    return list(dict.fromkeys(app.queries.find_question(reference, caller).task.task_id for reference in references))
 
 
 def _ids(app: App, caller: Caller, references: list[str]) -> list[str]:
@@ -191,10 +196,11 @@ def _ids(app: App, caller: Caller, references: list[str]) -> list[str]:
 
 
 def _selected_ids(app: App, caller: Caller, args: argparse.Namespace, *, live: bool = False) -> list[str]:
-    """The IDs of the given tasks and of the given batch; with `live`, only those of the batch that have not ended."""
-    if not args.id and args.batch is None:
-        raise BadInput("No task given. Use an ID, a unique part of one, a label, `last`, or --batch B.")
-    selected = _ids(app, caller, args.id)
+    """The IDs of the given tasks and of the given batch; with `live`, only those of the batch that have not ended.
+
+    If neither is given, the last task.
+    """
+    selected = _ids(app, caller, args.id or (["last"] if args.batch is None else []))
     in_batch = app.queries.list(caller, batch=args.batch) if args.batch is not None else ()
     return list(dict.fromkeys([*selected, *(entry.task.task_id for entry in reversed(in_batch) if not live or not entry.has_ended)]))
 
@@ -235,13 +241,15 @@ def brief(app: App, caller: Caller, args: argparse.Namespace) -> int:
 
 
 def config(app: App, caller: Caller, args: argparse.Namespace) -> int:
-    values, origins = app.config.values, app.config.origins
+    values, origins, engine = app.config.values, app.config.origins, app.config_file.engine_values()
     if args.json:
-        task_text.print_json({name: {"value": value, "origin": origins[name]} for name, value in values.items()})
+        settings = {name: {"value": value, "origin": origins[name]} for name, value in values.items()}
+        task_text.print_json({name: setting | ({"engine": engine[name]} if name in engine else {}) for name, setting in settings.items()})
         return 0
     width, spread = max(map(len, values)), max(len(_toml(value)) for value in values.values())
     for name, value in values.items():
-        print(f"{name:{width}} = {_toml(value):{spread}}  # {origins[name]}")
+        other = f"; the running engine uses {_toml(engine[name])}" if name in engine else ""
+        print(f"{name:{width}} = {_toml(value):{spread}}  # {origins[name]}{other}")
     return 0
 
 

@@ -8,7 +8,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import NamedTuple, Protocol
 
@@ -17,7 +17,7 @@ from backburner.core.optional_dependencies import is_installed
 from backburner.interfaces.client_setup import jsonc
 from backburner.interfaces.client_setup import toml_edit as toml
 from backburner.interfaces.client_setup.files import BACKUP, Change, read
-from backburner.system.home import locate
+from backburner.system.paths import locate
 
 CLIENTS = ("opencode", "claude", "codex", "gemini")
 
@@ -38,6 +38,9 @@ _PASSED_VARIABLES = (
 )
 _TURN_EVENTS = ("SessionStart", "UserPromptSubmit", "PostToolUse", "Stop")
 _GEMINI_EVENTS = ("SessionStart", "BeforeAgent", "AfterTool", "AfterAgent")
+# After every tool call. `sh` starts Backburner only if the ledger has changed since nothing waited for the client; see `client_hooks`.
+_FREQUENT_EVENTS = {"PostToolUse", "AfterTool"}
+_UNLESS_QUIET = 'shift; f=$h/hooks/$0; [ -e "$f" ] && [ ! "$h/ledger.db" -nt "$f" ] && [ ! "$h/ledger.db-wal" -nt "$f" ] || exec "$@"'
 # Claude Code keeps this hook running after the turn ends, and starts a new turn when the hook prints something.
 _ASYNC_STOP_HOOK: dict[str, object] = {"asyncRewake": True, "timeout": 86_400}
 
@@ -312,7 +315,7 @@ def _claude(environ: dict[str, str], command: tuple[str, ...]) -> Client:
             (
                 # Claude Code need not ask before it calls the tools: the gate asks for approval of the command itself.
                 ListItem(("permissions", "allow"), f"mcp__{_NAME}"),
-                _hooks(command, "claude", _TURN_EVENTS, 10, {"Stop": _ASYNC_STOP_HOOK}),
+                _hooks(environ, command, "claude", _TURN_EVENTS, 10, {"Stop": _ASYNC_STOP_HOOK}),
             ),
         ),
     ]
@@ -335,7 +338,7 @@ def _codex(environ: dict[str, str], command: tuple[str, ...]) -> Client:
         (folder,),
         (
             ConfigFile(os.path.join(folder, "config.toml"), (ServerEntry(("mcp_servers", _NAME), required, defaults),)),
-            ConfigFile(os.path.join(folder, "hooks.json"), (_hooks(command, "codex", _TURN_EVENTS, 10),)),
+            ConfigFile(os.path.join(folder, "hooks.json"), (_hooks(environ, command, "codex", _TURN_EVENTS, 10),)),
         ),
     )
 
@@ -343,7 +346,7 @@ def _codex(environ: dict[str, str], command: tuple[str, ...]) -> Client:
 def _gemini(environ: dict[str, str], command: tuple[str, ...]) -> Client:
     folder = os.path.join(environ.get("GEMINI_CLI_HOME") or _home(environ), ".gemini")
     trust: dict[str, object] = {"trust": True}  # otherwise no tool is available without a terminal; the gate asks for approval
-    edits = (_stdio_server(command, "gemini", {}, trust), _hooks(command, "gemini", _GEMINI_EVENTS, 10_000))
+    edits = (_stdio_server(command, "gemini", {}, trust), _hooks(environ, command, "gemini", _GEMINI_EVENTS, 10_000))
     return Client((folder,), (ConfigFile(os.path.join(folder, "settings.json"), edits),))
 
 
@@ -353,10 +356,27 @@ def _stdio_server(command: tuple[str, ...], client: str, leading: dict[str, obje
 
 
 def _hooks(
-    command: tuple[str, ...], client: str, events: tuple[str, ...], timeout: int, more: dict[str, dict[str, object]] | None = None
+    environ: dict[str, str],
+    command: tuple[str, ...],
+    client: str,
+    events: tuple[str, ...],
+    timeout: int,
+    more: dict[str, dict[str, object]] | None = None,
 ) -> HookEntries:
-    hook = {"type": "command", "command": shlex.join([*command, "inbox", "--hook", client]), "timeout": timeout}
-    return HookEntries(client, {event: {**hook, **(more or {}).get(event, {})} for event in events})
+    words = [*command, "inbox", "--hook", client]
+    hook = {"type": "command", "command": shlex.join(words), "timeout": timeout}
+    hooks = {event: {**hook, **(more or {}).get(event, {})} for event in events}
+    for event in _FREQUENT_EVENTS & hooks.keys():
+        hooks[event]["command"] = hook_command(command, client, environ)
+    return HookEntries(client, hooks)
+
+
+def hook_command(command: Sequence[str], client: str, environ: dict[str, str]) -> str:
+    """The hook after every tool call: starts Backburner, with the words of `command`, unless nothing waits for the client."""
+    # The option names the home before the variable does.
+    home, value = (command[command.index("--home") + 1], "$1") if "--home" in command else (locate(None, environ), "${BACKBURNER_HOME:-$1}")
+    words = [*command, "inbox", "--hook", client]
+    return shlex.join(["sh", "-c", f"h={value}; {_UNLESS_QUIET}", client, os.path.abspath(home), *words])
 
 
 def _editor_for(path: str) -> ModuleType:

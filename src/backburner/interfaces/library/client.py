@@ -19,7 +19,7 @@ from backburner.services.app import App, now_ms, open_app
 from backburner.services.async_app import AsyncApp
 from backburner.services.schedule_requests import parse_schedule
 from backburner.system.caller_identity import current_caller, environment_for_commands
-from backburner.system.processes import umask
+from backburner.system.processes import current_environment, umask
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ def submission(
                 start_at=None if delay is None else now_ms() + int(delay * 1000),
             ),
         ),
-        environment=environment_for_commands(os.environ),
+        environment=environment_for_commands(current_environment()),
         opened=os.getcwd(),
     )
 
@@ -180,9 +180,9 @@ class BackburnerSync:
         """The last lines of a task's output."""
         return self._app.runs.tail(self._app.queries.find(task_id, self._caller), lines).decode("utf-8", "replace")
 
-    def send(self, task_id: str, data: bytes) -> None:
-        """Write to the input of a command that was submitted with `stdin=True`."""
-        self._app.tasks.send(task_id, data, self._caller)
+    def send(self, task_id: str, data: bytes, *, end: bool = False) -> None:
+        """Write to the input of a command that was submitted with `stdin=True`; with `end`, close the input afterwards."""
+        self._app.tasks.send(task_id, data, self._caller, end=end)
 
     def progress(self, task_id: str) -> Progress | None:
         """The progress of a running task, if it reports any."""
@@ -308,9 +308,9 @@ class Backburner:
         """Return when a server is ready or has ended. Raises WaitTimedOut after `timeout` seconds."""
         return (await self._wait_until(lambda entry: entry.is_ready or not entry.is_live, [task_id], timeout))[0]
 
-    async def send(self, task_id: str, data: bytes) -> None:
-        """Write to the input of a command that was submitted with `stdin=True`."""
-        await self._call(lambda sync: sync.send(task_id, data))
+    async def send(self, task_id: str, data: bytes, *, end: bool = False) -> None:
+        """Write to the input of a command that was submitted with `stdin=True`; with `end`, close the input afterwards."""
+        await self._call(lambda sync: sync.send(task_id, data, end=end))
 
     async def progress(self, task_id: str) -> Progress | None:
         """The progress of a running task, if it reports any."""

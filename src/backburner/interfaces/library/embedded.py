@@ -27,8 +27,9 @@ from backburner.execution.runner import Runner
 from backburner.services.app import App, now_ms, open_app
 from backburner.system import capacity, run_files, wakeups
 from backburner.system.caller_identity import current_caller
-from backburner.system.home import RESERVED_NAMES, Home, project_of
-from backburner.system.processes import myself, umask
+from backburner.system.home import RESERVED_NAMES, Home
+from backburner.system.paths import project_of
+from backburner.system.processes import current_environment, myself, umask
 
 __all__ = ["TaskMetadata", "TaskRunner", "TaskStatus", "TaskStorage", "generate_task_id", "parse_command"]
 
@@ -75,7 +76,7 @@ class TaskMetadata:
         return cls(**known)
 
 
-_WRITE_DELAY = 1.0  # seconds
+_WRITE_DELAY = 5.0  # seconds
 _FIELDS = frozenset(field.name for field in fields(TaskMetadata)) - {"task_id"}
 _CHANGEABLE = frozenset(["description", "span_id"])  # fields of a task that Backburner runs
 
@@ -189,7 +190,7 @@ class TaskRunner:
                 env=env or {},
                 description=description,
             ),
-            environment=dict(os.environ),
+            environment=current_environment(),
             opened=os.getcwd(),
         )
         via = "library" if approved_by == "user" else None
@@ -261,7 +262,11 @@ class TaskRunner:
             return self._app, self._runner
         home = self.storage.home
         app = self._app = open_app(home, runner=self._token)
-        self._executor = CommandExecutor(home, app.config.whole("commands.output_cap_mb") << 20)
+        self._executor = CommandExecutor(
+            home,
+            app.config.whole("commands.output_cap_mb") << 20,
+            sandboxes=lambda: (app.gate.support(), app.config.listed("sandbox.pass_env")),
+        )
         self._change_events: list[asyncio.Event] = []
         runner = self._runner = Runner(
             app.embedding.queue,
@@ -274,7 +279,7 @@ class TaskRunner:
             cap=self.max_concurrent,
             grace=app.config.number("commands.cancel_grace_seconds"),
             changed=self._changed,
-            changed_since=lambda work: app.gate.changed(work.task, work.environment),
+            recheck=lambda work: app.gate.recheck(work.task, work.environment),
             admit=lambda wanted: capacity.allowed_starts(app.config, wanted),
         )
         listener = self._listener = app.changes.listen()
@@ -286,7 +291,7 @@ class TaskRunner:
         return app, runner
 
     def _write_files_later(self, task_id: str) -> None:
-        """Write the files of a task that still waits a second later: most have ended by then."""
+        """Write the files of a task that still waits a few seconds later: most have ended by then."""
         if not self._unwritten:
             asyncio.get_running_loop().call_later(_WRITE_DELAY, self._write_waiting)
         self._unwritten.append(task_id)

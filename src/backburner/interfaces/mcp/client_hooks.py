@@ -20,7 +20,7 @@ from backburner.core.notices import Notice
 from backburner.core.sessions import SessionId
 from backburner.services.app import App, now_ms
 from backburner.system.caller_identity import ancestors, client_process, session_name
-from backburner.system.home import project_of
+from backburner.system.paths import project_of
 from backburner.system.processes import is_alive
 
 _MAX_INPUT = 64 << 20  # bytes
@@ -28,7 +28,7 @@ _MAX_LINE = 1 << 20  # bytes
 _POLL_INTERVAL = 5.0  # seconds
 _BATCH_DELAY = 0.3  # seconds; notices within it are delivered together, and a tool result under way can deliver them first
 _WAKE_EXIT_CODE = 2  # with it, Claude Code passes the text on stderr to its model
-_PLAIN_TEXT_CLIENTS = {"gemini"}  # shows tags to its model as text
+_PLAIN_TEXT_CLIENTS = {"gemini", "claude"}  # Gemini CLI shows tags to its model as text; Claude Code escapes them, one is its own
 _STOP_EVENTS = {"Stop", "AfterAgent"}
 _SOURCES_WITHOUT_CONTEXT = {"compact", "resume", "clear"}  # starts of a session after which the model does not know the open tasks
 
@@ -45,6 +45,7 @@ def answer(app: App, caller: Caller, client: str) -> int:
         app.sessions.register(sessions[0], client, project_of(caller.cwd), client_process(caller.environ) or next(ancestors(), None))
     if event in _STOP_EVENTS:
         return _answer_stop(app, caller, client, hook_input)
+    read_at = app.home.ledger_time()  # before the notices are read, so that later ones are noticed
     notices = _lease_notices(app, client, sessions)
     parts = [notification(notices, plain=client in _PLAIN_TEXT_CLIENTS)] if notices else []
     if event == "SessionStart" and hook_input.get("source") in _SOURCES_WITHOUT_CONTEXT and (open_tasks := _open_tasks_text(app, caller)):
@@ -52,7 +53,21 @@ def answer(app: App, caller: Caller, client: str) -> int:
     if parts:
         _print_json({"hookSpecificOutput": {"hookEventName": event, "additionalContext": "\n\n".join(parts)}})
         app.inbox.acknowledge(notice_ids=[notice.notice_id for notice in notices])
+    elif not app.inbox.waits_for(client) and app.supervisor.is_idle():
+        _record_quiet(app, client, read_at)
     return 0
+
+
+def _record_quiet(app: App, client: str, read_at: int) -> None:
+    """Record that nothing waits for any session of a client. Its frequent hooks start no interpreter until the ledger changes.
+
+    Not while there is open work, because then a hook also makes sure that the engine runs.
+    """
+    path = app.home.nothing_waits_since(client)
+    with contextlib.suppress(OSError):
+        os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        os.utime(path, ns=(read_at, read_at))
 
 
 def _read_input() -> dict[str, Any]:

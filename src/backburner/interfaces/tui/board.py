@@ -36,11 +36,13 @@ _KEYS = (
     (4, "r", "restart"),
     (5, "o", "output"),
     (6, "l", "log"),
-    (7, "a", "all projects"),
+    (7, "p", "all projects"),
     (8, "↑↓", "select"),
     (2, "?", "help"),
     (1, "q", "quit"),
 )
+# Instead of cancel and restart, for a task that waits for approval.
+_ANSWER_KEYS = ((3, "a", "approve"), (4, "n", "reject"))
 _HELP = (
     ("↑ ↓  k j", "select a task"),
     ("PgUp PgDn", "move a page up or down"),
@@ -49,7 +51,9 @@ _HELP = (
     ("r", "restart the task; may ask for approval"),
     ("o  Enter", "show the output on the whole screen, or go back"),
     ("l", "follow the log on the plain screen"),
-    ("a", "show all projects, or only this one"),
+    ("a", "approve the task; shows it first"),
+    ("n", "reject the task, after confirmation"),
+    ("p", "show all projects, or only this one"),
     ("Ctrl-L", "redraw the screen"),
     ("q  Esc", "exit; the tasks continue"),
 )
@@ -190,14 +194,15 @@ def _end_of(path: str, width: int) -> str:
 def _foot(board: Board, width: int) -> Row:
     if board.message:
         return [(f" {_shown(board.message)}", "bold")]
+    keys = (*_ANSWER_KEYS, *_KEYS[2:]) if board.selected_entry and section_of(board.selected_entry) is Section.WAITING else _KEYS
     shown, available = set(), width - 1
-    for item in sorted(_KEYS):
+    for item in sorted(keys):
         size = cells(item[1]) + len(item[2]) + 3
         if size > available:
             break
         shown.add(item)
         available -= size
-    return [(" ", "plain"), *(span for item in _KEYS if item in shown for span in ((item[1], "bold"), (f" {item[2]}  ", "dim")))]
+    return [(" ", "plain"), *(span for item in keys if item in shown for span in ((item[1], "bold"), (f" {item[2]}  ", "dim")))]
 
 
 def _help(width: int) -> list[Row]:
@@ -263,7 +268,9 @@ def _progress_and_detail(board: Board, entry: Entry, width: int = _MIN_FULL_ID_W
         case Section.RECENT:
             result = ""
             if run and run.end.result and run.state != RunState.COMPLETED:
-                result = formatting.describe_result(run.end.result, run.end.exit_code, run.error, task.spec.timeout_ms)
+                result = formatting.describe_result(
+                    run.end.result, run.end.exit_code, run.error, task.spec.timeout_ms, agent=task.spec.agent_name is not None
+                )
             return None, " · ".join(part for part in (_shown(result), _shown((run and run.end.summary) or "")) if part)
         case _:
             assert_never(section)
@@ -364,7 +371,7 @@ def _without_output(board: Board, entry: Entry) -> list[str]:
             return [
                 *facts,
                 f"Why it needs approval: {_progress_and_detail(board, entry)[1]}",
-                f"To approve: backburner approve {task.task_id}",
+                "To approve: a. To reject: n.",
             ]
         case Section.RECENT:
             return ["No output."]

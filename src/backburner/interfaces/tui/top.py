@@ -18,9 +18,9 @@ from backburner.core.terminal_text import visible
 from backburner.interfaces.cli.logs import logs
 from backburner.interfaces.cli.main import verb_parser
 from backburner.interfaces.cli.run import restart
-from backburner.interfaces.cli.tasks import LIST_LIMIT, list_
+from backburner.interfaces.cli.tasks import LIST_LIMIT, approve, list_
 from backburner.services.app import App
-from backburner.system.home import project_of
+from backburner.system.paths import project_of
 
 if TYPE_CHECKING:
     from backburner.core.progress import Progress
@@ -105,7 +105,11 @@ class BoardTasks:
         """Request that the task be stopped, and return immediately."""
         self._app.tasks.cancel(task_id, self._caller, permanent=True)
 
+    def reject(self, task_id: str) -> None:
+        """Reject a task that waits for approval."""
+        self._app.approvals.reject(task_id, self._caller)
+
     def run_command(self, verb: str, *arguments: str) -> int:
         """Run a command of the command line."""
-        command = {"logs": logs, "restart": restart}[verb]
+        command = {"approve": approve, "logs": logs, "restart": restart}[verb]
         return command(self._app, self._caller, verb_parser(verb).parse_args([*arguments]))

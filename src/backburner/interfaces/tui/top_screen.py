@@ -21,8 +21,9 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import FormattedTextControl, Layout, Window
 from prompt_toolkit.styles import Style
 
-from backburner.core import task_text
+from backburner.core import task_table
 from backburner.core.errors import BackburnerError
+from backburner.core.models import Entry
 from backburner.core.terminal_text import cells
 from backburner.interfaces.cli.main import discard_stdout
 from backburner.interfaces.cli.tasks import hint
@@ -39,7 +40,7 @@ _ESCAPE_TIMEOUT = 0.025  # seconds after which an escape character counts as the
 _LOG_LINES = "1000"
 _COLOURS = {"2": "dim", "31": "ansired", "32": "ansigreen", "33": "ansiyellow", "35": "ansimagenta", "36": "ansicyan"}
 STYLES = {
-    **{status: _COLOURS[code] for status, code in task_text.COLOURS.items()},
+    **{status: _COLOURS[code] for status, code in task_table.COLOURS.items()},
     "resumed": "ansicyan",
     "waiting": "ansimagenta",
     "bold": "bold",
@@ -57,7 +58,7 @@ class TopScreen:
         self._listener = listener
         self._log_watch = FileWatch()
         self._board = board.Board("", [], 0, tasks.progress, tasks.pending_reason, tasks.tail, everywhere=everywhere)
-        self._cancelling: str | None = None  # the task whose cancellation the user must confirm
+        self._confirming: tuple[str, str] | None = None  # the verb and the task that the user must confirm
         self._problem = self._note = ""
         self._is_stale = False  # whether the ledger has changed since it was read
         self._unicode = "utf" in locale.nl_langinfo(locale.CODESET).lower()
@@ -170,7 +171,10 @@ class TopScreen:
         if entry and entry.is_live:
             self._log_watch.arm(self._tasks.log_path(entry))  # before it is read, so that nothing is missed
         lines, columns = self._app.output.get_size()
-        question = f"Cancel {board.short(self._cancelling, columns)}? y/n" if self._cancelling else ""
+        question = ""
+        if self._confirming:
+            verb, task_id = self._confirming
+            question = f"{verb.capitalize()} {board.short(task_id, columns)}? y/n"
         shown = self._board._replace(now=now_ms(), message=question or self._note or self._problem)
         pieces: StyleAndTextTuples = []
         for row in board.compose(shown, columns, lines):
@@ -195,8 +199,8 @@ class TopScreen:
                 self._leave()
             case Keys.ControlZ:
                 self._app.suspend_to_background()
-            case _ if self._cancelling:
-                self._answer(self._cancelling, key)
+            case _ if self._confirming:
+                self._answer(*self._confirming, key)
             case "q":
                 self._leave()
             case _ if self._board.help:
@@ -207,14 +211,20 @@ class TopScreen:
             case "c" if entry and entry.has_ended:
                 self._note = f"Task {entry.task.task_id} is not running (status: {entry.status})."
             case "c" if entry:
-                self._cancelling = entry.task.task_id
+                self._confirming = "cancel", entry.task.task_id
+            case "a" | "n" if entry and board.section_of(entry) is not board.Section.WAITING:
+                self._note = f"Task {entry.task.task_id} is not waiting for approval (status: {entry.status})."
+            case "a" if entry:
+                self._leave(partial(self._run_command, "approve", _question_of(entry)))
+            case "n" if entry:
+                self._confirming = "reject", _question_of(entry)
             case "r" if entry:
                 self._leave(partial(self._restart, entry.task.task_id))
             case "l" if entry:
                 self._leave(partial(self._run_command, "logs", "--follow", "--tail", _LOG_LINES, entry.task.task_id))
             case "o" | Keys.Enter | Keys.ControlJ:
                 self._board = self._board._replace(zoomed=not self._board.zoomed)
-            case "a":
+            case "p":
                 self._board = self._board._replace(everywhere=not self._board.everywhere)
                 self._read()
                 self._woken.set()  # the interval may have changed
@@ -233,13 +243,13 @@ class TopScreen:
         ids = [entry.task.task_id for entry in self._board.entries]
         return ids.index(self._board.selected) if self._board.selected in ids else 0
 
-    def _answer(self, task_id: str, key: str) -> None:
-        """Request the cancellation if the user confirmed it. Does not wait: the board shows the result."""
-        self._cancelling = None
+    def _answer(self, verb: str, task_id: str, key: str) -> None:
+        """Cancel or reject the task if the user confirmed it. Does not wait: the board shows the result."""
+        self._confirming = None
         if key not in ("y", "Y"):
             return
         try:
-            self._tasks.cancel(task_id)
+            (self._tasks.cancel if verb == "cancel" else self._tasks.reject)(task_id)
         except BackburnerError as error:
             self._note = str(error)
         self._read()
@@ -269,6 +279,11 @@ class TopScreen:
             print("Press Enter to return to the board. ", end="", file=sys.stderr, flush=True)
             sys.stdin.readline()
         self._read()
+
+
+def _question_of(entry: Entry) -> str:
+    """The ID of the task to approve or reject; an agent can wait for the approval of another task."""
+    return entry.run.wait.target if entry.run and entry.run.wait and entry.run.wait.target else entry.task.task_id
 
 
 def _ascii(text: str) -> str:

@@ -11,6 +11,7 @@ import shutil
 import signal
 import sys
 
+from backburner.coordination.config_file import load_config
 from backburner.core.errors import BackburnerError, BadInput
 from backburner.core.optional_dependencies import need
 from backburner.core.sessions import SessionId
@@ -18,12 +19,15 @@ from backburner.core.terminal_text import clean, readable, shortened
 from backburner.interfaces.cli.run import cwd
 from backburner.interfaces.tui.chat.conversation import ChatConversation, new_session_id
 from backburner.interfaces.tui.chat.session import ChatSession, ChatView, unsent_message
+from backburner.interfaces.tui.chat.slash_commands import split_piped
 from backburner.services.app import open_app
 from backburner.services.async_app import AsyncApp
 from backburner.system.caller_identity import current_caller
-from backburner.system.home import Home, locate
+from backburner.system.home import Home
+from backburner.system.paths import locate
 
 _MAX_INPUT = 1_900_000  # characters
+_EXIT_TIMEOUT_SECONDS = 10
 _NO_MODEL = "Slash commands work without a model; /help lists them."
 
 
@@ -32,6 +36,8 @@ def chat(args: argparse.Namespace, flags: dict[str, str]) -> int:
     environ = dict(os.environ)
     home = Home(locate(args.home, environ))
     need("tui", "A chat needs")
+    if load_config(home, environ, flags).text("models.default"):
+        need("agent", "A chat with a model needs")
     args.cwd = cwd()
     piped = "" if sys.stdin.isatty() else sys.stdin.read(_MAX_INPUT + 1)
     if len(piped) > _MAX_INPUT:
@@ -77,11 +83,8 @@ async def _run_once(home: Home, environ: dict[str, str], flags: dict[str, str], 
         width = (lambda: shutil.get_terminal_size().columns - 1) if sys.stdout.isatty() else None
         view = PlainTerminal(markdown_width=width, colour=_use_colour(), interactive=sys.stdin.isatty() and sys.stdout.isatty())
         view.session = ChatSession(async_app, conversation, view, home.root, terminal=False)
-        if args.message is None and message.startswith("/"):
-            for line in message.splitlines():
-                if line.strip() and not view.session.exit_requested.is_set() and await view.session.run_line(line):
-                    return await view.run_message(line)
-            return 0
+        if args.message is None:
+            return await view.run_parts(split_piped(message))
         await conversation.model_name()  # raises before anything is sent if no model is configured
         return await view.run_message(message)
 
@@ -102,8 +105,13 @@ async def _run_screen(home: Home, environ: dict[str, str], flags: dict[str, str]
 
     os.makedirs(home.root, 0o700, exist_ok=True)
     screen = ChatScreen(os.path.join(home.root, "chat_history"), colour=_use_colour())
+
+    def exit_soon() -> None:
+        signal.alarm(_EXIT_TIMEOUT_SECONDS)  # ends the process even if something hangs because the terminal is gone
+        screen.request_exit()
+
     for number in (signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, screen.request_exit)
+        asyncio.get_running_loop().add_signal_handler(number, exit_soon)
     errors: list[BaseException] = []
 
     async def run_session() -> None:

@@ -22,7 +22,8 @@ from backburner.services.app import App
 from backburner.services.async_app import AsyncApp
 from backburner.system.caller_identity import environment_for_commands
 from backburner.system.file_watch import FileWatch
-from backburner.system.home import project_of, read_plain
+from backburner.system.home import read_plain
+from backburner.system.paths import project_of
 from backburner.system.processes import myself
 from backburner.system.run_files import STREAM
 

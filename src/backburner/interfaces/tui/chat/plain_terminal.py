@@ -4,9 +4,9 @@ import asyncio
 import os
 import sys
 import termios
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from backburner.core.errors import ApprovalRequired
+from backburner.core.errors import ApprovalRequired, BackburnerError
 from backburner.core.terminal_text import Screen, readable
 from backburner.interfaces.tui.chat.markdown import Markdown
 from backburner.interfaces.tui.chat.session import ChatSession
@@ -70,6 +70,27 @@ class PlainTerminal:
             turn.cancel()
             await asyncio.gather(turn, return_exceptions=True)
         return 0 if turn.result().detail == "completed" else 1
+
+    async def run_parts(self, parts: Sequence[tuple[bool, str]]) -> int:
+        """Run the commands (True) and send the messages (False) of piped input in order; returns the exit code.
+
+        The first error of a message is raised at the end, so that it does not prevent later commands.
+        """
+        exit_code, first_error = 0, None
+        for is_command, text in parts:
+            if self.session.exit_requested.is_set():
+                break
+            if is_command:
+                await self.session.run_line(text)
+                continue
+            try:
+                await self.session.conversation.model_name()  # raises before anything is sent if no model is configured
+                exit_code = await self.run_message(text) or exit_code
+            except BackburnerError as error:
+                first_error = first_error or error
+        if first_error:
+            raise first_error
+        return exit_code
 
     async def run_lines(self) -> int:
         """Read and handle one line at a time until the end of the input."""

@@ -1,7 +1,8 @@
 """The chat in a terminal: an input line at the bottom, and everything else above it.
 
 Output never changes the line that is being typed. A question replaces the input line only when the line is empty and no key was
-pressed recently; keys pressed right after it appears still go to the input line.
+pressed recently; keys pressed right after it appears still go to the input line. A question that a command of the user led to
+appears at once and takes the next key.
 """
 
 import asyncio
@@ -32,6 +33,7 @@ from backburner.interfaces.tui.chat.session import ChatSession, StatusLine
 _TYPING_PAUSE = 0.8  # seconds without a key after which a question may replace an empty input line
 _QUESTION_GUARD = 0.6  # seconds after a question appears in which keys still go to the input line
 _PRINT_INTERVAL = 0.04  # seconds
+_PRINT_TIMEOUT = 3.0  # seconds; the terminal may be gone
 _EXIT_WINDOW = 2.0  # seconds in which a second Ctrl-C exits
 _MAX_INLINE_PASTE = 1000  # characters; a longer paste is shown as a placeholder
 _MAX_INLINE_PASTE_LINES = 12
@@ -44,8 +46,8 @@ _STYLE = {
     "bottom-toolbar": "noreverse #888888",
     "bottom-toolbar.waits": "noreverse bold #d7af00",
 }
-_COLOURS = {"notice": "36", "error": "31", "hint": "2", "tool": "2", "sent": "1", "question": "33"}
-_WRAPPED_STYLES = {"notice", "error", "hint", "note", "tool"}  # wrapped at words; other text is shown unchanged
+_COLOURS = {"notice": "36", "box": "36", "error": "31", "hint": "2", "tool": "2", "sent": "1", "question": "33"}
+_WRAPPED_STYLES = {"notice", "box", "error", "hint", "note", "tool", "sent", "help"}  # wrapped at words; other text is shown unchanged
 # Of all control characters, only those that set colours reach the terminal.
 _CONTROL_CHARACTERS = re.compile(r"\x1b(?!\[[0-9;]*m)|[\x00-\x1a\x1c-\x1f\x7f-\x9f]")
 _CONTROL_AND_COLOURS = re.compile(rf"\x1b\[[0-9;]*m|{_CONTROL_CHARACTERS.pattern}")
@@ -117,8 +119,9 @@ class ChatScreen:
             self._prompt_session.app.exit(result="")
 
     async def wait_printed(self) -> None:
-        """Return when all output is on the screen."""
-        while self._lines or self._printing:
+        """Return when all output is on the screen, or after a few seconds."""
+        deadline = time.monotonic() + _PRINT_TIMEOUT
+        while (self._lines or self._printing) and time.monotonic() < deadline:
             await asyncio.sleep(_PRINT_INTERVAL)
 
     # -- output above the input line
@@ -126,7 +129,8 @@ class ChatScreen:
     def show(self, text: str, style: str = "") -> None:
         prefix = _PREFIXES.get(style, "")
         for number, line in enumerate(text.split("\n")):
-            rows = _wrap(line, self._width() - len(prefix)) if style in _WRAPPED_STYLES else [line]
+            indent = "      " if style == "help" else ""
+            rows = _wrap(line, self._width() - len(prefix), indent) if style in _WRAPPED_STYLES else [line]
             for row, part in enumerate(rows):
                 is_first = number == 0 and row == 0
                 self._print(self._styled((prefix if is_first else " " * len(prefix)) + part, style))
@@ -239,10 +243,15 @@ class ChatScreen:
             self._retry_timer = None
         if self._question or self._showing_question or not open_questions or not self._prompt_session.app.is_running:
             return
-        if not self._is_typing_paused:
+        assert self.session
+        expected = self.session.expected
+        if not self._is_line_empty:
+            expected.clear()  # the user is writing something else
+        question = min(open_questions, key=lambda question: question.about not in expected)
+        if not self._may_ask(question):
             self._retry_timer = asyncio.get_running_loop().call_later(_TYPING_PAUSE / 2, self._show_next_question)
             return
-        self._showing_question = asyncio.ensure_future(self._show_question(open_questions[0]))
+        self._showing_question = asyncio.ensure_future(self._show_question(question))
 
     async def _show_question(self, question: Question) -> None:
         """Print the whole question, then replace the input line by its prompt, unless the user has started to type meanwhile."""
@@ -253,19 +262,25 @@ class ChatScreen:
             await self.wait_printed()
         finally:
             self._showing_question = None
-        if self._is_typing_paused:
-            self._question, self._question_at = question, time.monotonic()
+        if self._may_ask(question):
+            assert self.session
+            self._question, self._question_at = question, 0.0 if question.about in self.session.expected else time.monotonic()
+            self.session.expected.discard(question.about)
             self._prompt_session.app.invalidate()
         else:
             self._print_held_lines()
             self._show_next_question()
 
+    def _may_ask(self, question: Question) -> bool:
+        """Whether the input line is empty, and the user expects this question or has pressed no key recently."""
+        is_expected = self.session is not None and question.about in self.session.expected
+        return self._is_line_empty and (is_expected or time.monotonic() - self._last_key_at >= _TYPING_PAUSE)
+
     @property
-    def _is_typing_paused(self) -> bool:
-        """Whether the input line is empty, no search is open and no key was pressed recently."""
+    def _is_line_empty(self) -> bool:
+        """Whether the input line is empty and no search is open."""
         buffer = self._prompt_session.default_buffer
-        is_empty = not buffer.text and self._prompt_session.app.layout.has_focus(buffer)
-        return is_empty and time.monotonic() - self._last_key_at >= _TYPING_PAUSE
+        return not buffer.text and self._prompt_session.app.layout.has_focus(buffer)
 
     def _print_held_lines(self) -> None:
         """Print the lines that were held back while a question was shown."""
@@ -410,8 +425,10 @@ def _replace_placeholder(pasted: list[str], found: "re.Match[str]") -> str:
     return pasted[number - 1] if 0 < number <= len(pasted) else found[0]
 
 
-def _wrap(line: str, width: int) -> list[str]:
-    return textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False, replace_whitespace=False) or [""]
+def _wrap(line: str, width: int, indent: str) -> list[str]:
+    return textwrap.wrap(
+        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False, replace_whitespace=False
+    ) or [""]
 
 
 def last_rows(text: str, width: int, max_rows: int) -> str:

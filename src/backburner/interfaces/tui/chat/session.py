@@ -9,17 +9,20 @@ from typing import Any, NamedTuple, Protocol
 
 from backburner.core.errors import BackburnerError, BadInput, NotResumable, QuestionChanged
 from backburner.core.models import Caller, Entry
+from backburner.core.notice_text import first_lines
 from backburner.core.notices import Notice
 from backburner.core.states import RUNNING_STATES, NoticeKind, RunState
 from backburner.core.terminal_text import clean, readable, shortened
-from backburner.interfaces.cli.questions import Question, open_questions, settle
+from backburner.interfaces.cli.inbox import box
+from backburner.interfaces.cli.questions import Question, open_questions, settle, waiting_for_person
 from backburner.interfaces.tui.chat import slash_commands as commands
 from backburner.interfaces.tui.chat.conversation import ChatConversation, TurnEvent
 from backburner.services.app import App
 from backburner.services.async_app import AsyncApp
-from backburner.system.home import project_of
+from backburner.system.paths import project_of
 from backburner.system.processes import is_alive
 
+_MAX_NOTICE_LINES = 20
 _MAX_SINGLE_NOTICES = 5  # with more at once, only their number is shown
 _REFRESH_INTERVAL = 0.2  # seconds; changes within it are shown together
 _RETRY_INTERVAL = 1.0  # seconds
@@ -32,7 +35,7 @@ class ChatView(Protocol):
     """Shows a chat to the user."""
 
     def show(self, text: str, style: str = "") -> None:
-        """Show a block of text. Styles: `sent`, `notice`, `error`, `hint`, `tool`, `note`, or empty for plain text."""
+        """Show a block of text. Styles: `sent`, `notice`, `error`, `hint`, `tool`, `note`, `help`, or empty for plain text."""
 
     def add_answer(self, piece: str) -> None:
         """Add a piece to the agent's answer."""
@@ -59,7 +62,8 @@ class ChatSession:
     """One open chat.
 
     `activity` says what the current turn is doing and is empty between turns. `questions` are all that wait for an answer of the
-    user; those whose key is in `postponed` are not shown until the user asks for them.
+    user; those whose key is in `postponed` are not shown until the user asks for them. `expected` are the tasks whose question the
+    user expects next, because a command of the user led to it.
     """
 
     def __init__(self, app: AsyncApp, conversation: ChatConversation, view: ChatView, root: str, *, terminal: bool) -> None:
@@ -67,6 +71,7 @@ class ChatSession:
         self.activity, self.status = "", StatusLine()
         self.questions: list[Question] = []
         self.postponed: set[tuple[str, str]] = set()
+        self.expected: set[str] = set()
         self.exit_requested = asyncio.Event()
         self._own_requests: set[str] = set()  # tasks that the user requested with a slash command and that need approval
         self._shown_notices: set[int] = set()
@@ -140,7 +145,7 @@ class ChatSession:
     async def _run_command(self, name: str, rest: str) -> None:
         match name:
             case "help":
-                self._view.show(commands.manual())
+                self._view.show(commands.manual(), "help")
             case "quit":
                 await self._quit(rest)
             case "background":
@@ -171,11 +176,13 @@ class ChatSession:
             proposed = await asyncio.to_thread(commands.call, name, rest, self._root, emit, session_id=session_id, terminal=self._terminal)
         if proposed:
             self._own_requests.add(proposed)
+            self.expected.add(proposed)
         await self.refresh()
 
     async def _show_started(self, entry: Entry) -> None:
         task_id = entry.task.task_id
         if entry.status == "proposed":
+            self.expected.add(task_id)
             await self.refresh()
         else:
             self._view.show(f"Started background task {task_id}. Use /status {task_id} to check progress.", "note")
@@ -183,6 +190,8 @@ class ChatSession:
     async def _approve_or_reject(self, verb: str, references: list[str]) -> None:
         if not references and verb == "approve":
             self.postponed.clear()
+            self._own_requests |= await self._app.call(self._waiting_here)
+            self.expected |= {question.about for question in self.questions} | self._own_requests
             await self.refresh()
             if not self.questions:
                 self._view.show("Nothing is waiting for approval.", "note")
@@ -221,6 +230,10 @@ class ChatSession:
         else:
             self._view.show("Approved.", "note")
         await self.refresh()
+
+    def _waiting_here(self, app: App) -> set[str]:
+        """The tasks of the project that wait for a person."""
+        return waiting_for_person(app.queries.list(self.conversation.caller, limit=_LIST_LIMIT))
 
     def _chat_task_id(self) -> str:
         return self.conversation.entry.task.task_id if self.conversation.entry else ""
@@ -349,7 +362,11 @@ class ChatSession:
         leased = await self._app.call(lambda app: app.inbox.lease(notices))
         for notice in leased:
             self._shown_notices.add(notice.notice_id)
-            self._view.show(readable(notice.text).rstrip(), "notice")
+            text = first_lines(notice, _MAX_NOTICE_LINES)
+            if await self._app.call(lambda app, notice=notice: _is_recurring(app, notice)):
+                self._view.show(box(notice, text), "box")
+            else:
+                self._view.show(readable(text).rstrip(), "notice")
             await self._app.call(lambda app, notice=notice: app.inbox.acknowledge(notice_ids=[notice.notice_id]))
         return len(leased)
 
@@ -369,6 +386,11 @@ def _result_of(app: App, notice: Notice) -> str:
     return str(run.state) if run and run.state in _END_STATES else "other"
 
 
+def _is_recurring(app: App, notice: Notice) -> bool:
+    entry = app.queries.get_or_none(notice.task_id)
+    return entry is not None and entry.task.is_recurring
+
+
 def _session_of(app: App, notice: Notice) -> str | None:
     entry = app.queries.get_or_none(notice.task_id)
     return entry.task.session if entry else None
@@ -378,7 +400,7 @@ def _status_line(
     app: App, entries: Sequence[Entry], chat: Entry | None, questions: Sequence[Question], unread: int, model: str
 ) -> StatusLine:
     active = [entry for entry in entries if entry.run and (entry.run.state in RUNNING_STATES or entry.run.state == RunState.PENDING)]
-    waiting = {entry.task.task_id for entry in entries if entry.status == "proposed"} | {question.about for question in questions}
+    waiting = waiting_for_person(entries) | {question.about for question in questions}
     used: Counter[str] = Counter()
     for run in app.queries.history(chat, _LIST_LIMIT) if chat else ():
         used.update({name: value for name, value in run.end.usage.items() if name in ("tokens", "cost")})  # type: ignore[arg-type]

@@ -42,7 +42,7 @@ SLASH_COMMANDS = {
     "restart": SlashCommand("/restart ID", "run a task again", ("restart",), True),
     "logs": SlashCommand("/logs ID [N]", "show the last lines of the output of a task", takes_ids=True),
     "send": SlashCommand("/send ID TEXT", "write to the input of a command", ("send",), True),
-    "approve": SlashCommand("/approve [ID…]", "approve tasks; without an ID, show the open questions again", takes_ids=True),
+    "approve": SlashCommand("/approve [ID…]", "approve tasks; without an ID, ask about everything that waits", takes_ids=True),
     "reject": SlashCommand("/reject ID…", "reject tasks", takes_ids=True),
     "schedule": SlashCommand("/schedule [NAME --every 30m -- COMMAND]", "list recurring tasks, or add one (like `backburner add`)"),
     "inbox": SlashCommand("/inbox", "show unread notices", ("inbox", "--ack")),
@@ -62,6 +62,21 @@ def parse(line: str) -> tuple[str, str] | None:
     if found[1] not in SLASH_COMMANDS:
         raise BadInput(f"Unknown command /{found[1]}. /help lists the commands. To send a message that starts with a slash, type //.")
     return found[1], line[found.end() :].strip()
+
+
+def split_piped(text: str) -> list[tuple[bool, str]]:
+    """The parts of piped text in order: each line that is a command (True), and the lines between two commands as one message (False)."""
+    parts: list[tuple[bool, str]] = []
+    for line in text.splitlines():
+        command = parse(line)
+        if command and command[0] == "approve":
+            raise BadInput("/approve is not accepted from a pipe. Run `backburner approve ID` in a terminal.")
+        line = line.removeprefix("/") if line.startswith("//") else line
+        if command is None and parts and not parts[-1][0]:
+            parts[-1] = (False, f"{parts[-1][1]}\n{line}")
+        else:
+            parts.append((command is not None, line))
+    return [(is_command, part.strip("\n")) for is_command, part in parts if part.strip()]
 
 
 def manual() -> str:

@@ -1,0 +1,116 @@
+"""Chooses the sandbox for a command that nobody approved, from its effects and from what this machine offers. Pure."""
+
+import os
+from collections.abc import Iterable, Sequence
+
+from backburner.approval.effects import RUNS_PROGRAMS, Effect, Finding
+from backburner.core.sandbox import Level, Network, Sandbox, Support, View
+
+# What leaves every sandbox, or what a person should decide.
+_LEAVES = frozenset(
+    [Effect.READS_OUTSIDE, Effect.READS_SECRETS, Effect.WRITES_OUTSIDE, Effect.NETWORK_CHANGE, Effect.PRIVILEGE, Effect.INSTALLS]
+    + [Effect.PUBLISHES, Effect.PROCESSES, Effect.PROTECTED, Effect.DISCARDS]
+)
+_WRITES = frozenset([Effect.CREATES, Effect.OVERWRITES, Effect.EDITS, Effect.DELETES])
+_KNOWN = frozenset([Effect.HARMLESS, Effect.READS])
+_SHOWS = frozenset([Effect.READS_SERVICE, Effect.NETWORK_READ, Effect.LOOPBACK, Effect.READS_MACHINE])
+_JOURNALS = ("/var/log/journal", "/run/log/journal")
+
+
+class NeedsApproval(Exception):
+    """No sandbox of this machine can be used; the arguments are the reasons."""
+
+
+def choose(
+    findings: Sequence[Finding],
+    support: Support,
+    *,
+    project: str | None,
+    trusted: bool,
+    user_home: str,
+    listens: bool = False,
+    connect: Iterable[int] = (),
+    read: Iterable[str] = (),
+) -> Sandbox:
+    """The sandbox for a command with these effects. `listens` if it was declared as a server; `connect` and `read` are from the settings."""
+    if support.level is Level.NONE:
+        raise NeedsApproval(f"there is no sandbox on this machine ({support.reason})")
+    if leaving := _details(findings, _LEAVES):
+        raise NeedsApproval(*leaving)
+    kinds = {finding.effect for finding in findings}
+    view = View.READ_ONLY if kinds <= _KNOWN and not listens else _view(support, trusted=trusted)
+    sandbox = Sandbox(support.level, project, view, read=tuple(_expanded(read, user_home)), connect=tuple(connect))
+    if sandbox.view is View.READ_ONLY and project and (writing := _details(findings, _WRITES)):
+        raise NeedsApproval(*writing, "the sandbox of this machine cannot write")
+    if sandbox.view is View.WRITABLE and (deleting := _details(findings, {Effect.DELETES})):
+        raise NeedsApproval(*deleting)
+    if Effect.REPOSITORY in kinds:
+        return _for_git(sandbox, findings, trusted=trusted)
+    if kinds & _SHOWS:
+        if not (other := _others(findings, _SHOWS)):
+            return _for_reading(sandbox, findings, support, trusted=trusted, user_home=user_home)
+        tries_own_server = Effect.LISTENS in kinds and sandbox.level is Level.FULL
+        if kinds & _SHOWS - {Effect.READS_MACHINE, *([Effect.LOOPBACK] if tries_own_server else [])}:
+            raise NeedsApproval(*_details(findings, _SHOWS), *other)
+        if Effect.LOOPBACK in kinds:
+            return sandbox._replace(connect=())  # with its own loopback device
+    if (listens or Effect.LISTENS in kinds) and trusted:
+        if not support.listen:
+            raise NeedsApproval("the sandbox of this machine cannot limit a server to listening")
+        return sandbox._replace(network=Network.LISTEN)
+    if sandbox.connect:
+        if not trusted or not support.listen:
+            return sandbox._replace(connect=())
+        return sandbox._replace(network=Network.LISTEN)
+    return sandbox
+
+
+def _others(findings: Iterable[Finding], expected: Iterable[Effect]) -> list[str]:
+    """What has other effects than these, or could run programs of the project."""
+    known = _KNOWN.union(expected)
+    return _details((finding for finding in findings if finding.effect not in known or finding.value == RUNS_PROGRAMS), Effect)
+
+
+def _details(findings: Iterable[Finding], effects: Iterable[Effect]) -> list[str]:
+    wanted = set(effects)
+    return list(dict.fromkeys(finding.detail for finding in findings if finding.effect in wanted))
+
+
+def _view(support: Support, *, trusted: bool) -> View:
+    if support.level is not Level.FULL:
+        return View.READ_ONLY
+    if trusted:
+        return View.WRITABLE
+    return View.COPY if support.overlay else View.READ_ONLY
+
+
+def _for_git(sandbox: Sandbox, findings: Sequence[Finding], *, trusted: bool) -> Sandbox:
+    """Commands that add to the repository, if nothing else runs while the git folder is writable."""
+    other = _others(findings, {Effect.REPOSITORY})
+    if other or not trusted or sandbox.level is not Level.FULL:
+        raise NeedsApproval(*_details(findings, {Effect.REPOSITORY}), *other)
+    return sandbox._replace(git=True)
+
+
+def _for_reading(sandbox: Sandbox, findings: Sequence[Finding], support: Support, *, trusted: bool, user_home: str) -> Sandbox:
+    """Commands that were read completely and only show something of this machine or of a service."""
+    kinds = {finding.effect for finding in findings}
+    if sandbox.level is Level.PARTIAL and kinds & _SHOWS <= {Effect.READS_MACHINE}:
+        return sandbox
+    if sandbox.level is not Level.FULL or not support.listen:
+        raise NeedsApproval(*_details(findings, _SHOWS), "the sandbox of this machine cannot permit only this")
+    paths = [str(finding.value) for finding in findings if finding.effect in _SHOWS and isinstance(finding.value, str)]
+    ports = tuple(finding.value for finding in findings if finding.effect is Effect.LOOPBACK and isinstance(finding.value, int))
+    if ports and not trusted and not set(ports) <= set(sandbox.connect):
+        raise NeedsApproval(*_details(findings, {Effect.LOOPBACK}))
+    sandbox = sandbox._replace(view=View.READ_ONLY, read=(*sandbox.read, *_expanded(paths, user_home)), connect=(*sandbox.connect, *ports))
+    if "/var/log/journal" in sandbox.read:
+        sandbox = sandbox._replace(read=tuple(dict.fromkeys((*sandbox.read, *_JOURNALS))))
+    if kinds & {Effect.READS_SERVICE, Effect.NETWORK_READ}:
+        sockets = ("/run/docker.sock", "/var/run/docker.sock") if any(path.endswith("/.docker") for path in sandbox.read) else ()
+        return sandbox._replace(network=Network.OPEN, connect=(), sockets=sockets)
+    return sandbox._replace(network=Network.LISTEN, processes=Effect.READS_MACHINE in kinds)
+
+
+def _expanded(paths: Iterable[str], user_home: str) -> list[str]:
+    return [os.path.join(user_home, path[2:]) if path.startswith("~/") else path for path in paths]

@@ -1,0 +1,236 @@
+"""The effects of git in a sandbox, where the git folder is read-only: only what changes it, discards work or connects matters. Pure."""
+
+import re
+from collections.abc import Iterator
+
+from backburner.approval.effects import RUNS_PROGRAMS, CommandView, Effect, Finding, may_be_secret
+from backburner.approval.shell_parser import Word
+
+_CONNECTS = frozenset(
+    [
+        "push",
+        "fetch",
+        "pull",
+        "clone",
+        "ls-remote",
+        "submodule",
+        "send-email",
+        "request-pull",
+        "remote-https",
+        "svn",
+        "p4",
+        "lfs",
+        "daemon",
+        "instaweb",
+    ]
+)
+_DISCARDS = frozenset(["reset", "clean", "gc", "prune", "filter-branch", "filter-repo", "update-ref", "symbolic-ref", "reflog-expire"])
+_REWRITES = frozenset(
+    [
+        "rebase",
+        "merge",
+        "cherry-pick",
+        "revert",
+        "am",
+        "bisect",
+        "notes",
+        "worktree",
+        "replace",
+        "fast-import",
+        "init",
+        "maintenance",
+        "repack",
+        "pack-refs",
+    ]
+)
+_ADDS = frozenset(["add", "commit", "stash", "switch", "restore", "tag", "checkout", "branch", "mv", "rm"])
+# Commands that run no program, unless an option or the settings of the repository name one. Others, also aliases, could run any.
+_RUN_NOTHING = frozenset(
+    ["status", "log", "diff", "show", "rev-parse", "rev-list", "ls-files", "ls-tree", "remote", "describe", "blame", "shortlog", "reflog"]
+    + [
+        "merge-base",
+        "cat-file",
+        "for-each-ref",
+        "show-ref",
+        "check-ignore",
+        "config",
+        "branch",
+        "tag",
+        "stash",
+        "worktree",
+        "grep",
+        "name-rev",
+    ]
+    + ["count-objects", "cherry", "version", "clean"]
+)
+_RUNS = {"grep": r"-\w*O|--o|--textc"}  # options that do
+_RUNS_FOR_OTHERS = r"--ext|--textc"
+_OPTIONS_WITH_VALUE = ("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--super-prefix", "--config-env")
+_HARMLESS_OPTIONS = ("--no-pager", "-P", "--no-optional-locks", "--literal-pathspecs", "--no-replace-objects")
+# The hooks that git runs for these commands, and those that `--no-verify` turns off. A setting may name hooks in another folder.
+_ANY_HOOKS = ("reference-transaction", "post-index-change", "core.hooksPath")
+_RUNS_HOOKS = {
+    "commit": frozenset(["pre-commit", "prepare-commit-msg", "commit-msg", "post-commit", "post-rewrite", *_ANY_HOOKS]),
+    **dict.fromkeys(("switch", "checkout"), frozenset(["post-checkout", *_ANY_HOOKS])),
+}
+_VERIFIES = frozenset(["pre-commit", "commit-msg", "core.hooksPath"])
+# Options of the commands that may change the git folder. Others require approval.
+_KNOWN = {
+    "add": r"-A|--all|-u|--update|-v|--verbose|-N|--intent-to-add|--",
+    "commit": r"-[aqvs]*m?|--all|--message=.*|--message|--amend|--no-edit|--allow-empty|--quiet|--signoff|--no-verify|-n|-F|--file|--file=.*|-|--",
+    "reset": r"-q|--quiet|--mixed|--",
+    "stash": r"-m|--message|-u|--include-untracked|-k|--keep-index|-q|--quiet|-p|--stat|--",
+    "switch": r"-c|--create|-q|--quiet|--no-track|--detach|-",
+    "restore": r"--staged|-S|-q|--quiet|--",
+    "tag": r"-a|-m|-l|--list|-n\d*|--message|--message=.*|--sort=.*|--points-at|--contains|--merged",
+    "checkout": r"-b|-q|--quiet|--no-track|-",
+    "mv": r"-v|-k|--verbose|--",
+    "rm": r"-r|-q|--cached|--quiet|--",
+    "branch": r"-m|-d|--delete|--list|-a|-r|-v|-vv|--show-current|--sort=.*|--merged|--no-merged|--contains|--format=.*|--all",
+}
+_STASH_READS = ("list", "show")
+_STASH_CHANGES = ("push", "save", "pop", "apply")
+
+
+def git(view: CommandView) -> Iterator[Finding]:
+    words, special = list(view.words), False
+    while words and words[0].text.startswith("-"):
+        option = words.pop(0).text
+        special = special or option not in _HARMLESS_OPTIONS
+        if option in _OPTIONS_WITH_VALUE and words:
+            words.pop(0)
+    if special:
+        yield Finding(Effect.UNKNOWN, "an option before the git subcommand can change what runs")
+    if not words:
+        yield Finding(Effect.HARMLESS, "prints")
+        return
+    verb, rest = words[0].text, words[1:]
+    if not words[0].plain:
+        yield Finding(Effect.DISCARDS, "its subcommand is only known when it runs")
+    elif verb in _CONNECTS and not (verb == "submodule" and _texts(rest)[:1] in ([], ["status"], ["summary"])):
+        effect = Effect.PUBLISHES if verb in ("push", "send-email") else Effect.NETWORK_CHANGE
+        yield Finding(effect, f"git {verb} connects to another machine")
+    elif verb == "reset" and _only_unstages(view, rest):
+        yield from _adds(view, verb, rest)
+    elif (verb in _DISCARDS and not _only_shows_what_it_would_discard(verb, _texts(rest))) or _discards(verb, _texts(rest)):
+        yield Finding(Effect.DISCARDS, f"git {verb} can discard work")
+    elif verb == "config" and not _reads_settings(_texts(rest)):
+        yield Finding(Effect.PROTECTED, "changes the settings of git")
+    elif verb in _REWRITES and not (verb == "worktree" and _texts(rest) == ["list"]):
+        yield from (
+            Finding(Effect.REPOSITORY, f"git {verb} changes the repository"),
+            Finding(Effect.UNKNOWN, f"git {verb} may run hooks and programs"),
+        )
+    elif verb in _ADDS and not _only_reads(verb, rest):
+        yield from _adds(view, verb, rest)
+    elif verb == "remote" and _texts(rest)[:1] not in ([], ["-v"], ["show"], ["get-url"]):
+        yield Finding(Effect.PROTECTED, "changes the settings of git")
+    elif verb == "apply":
+        yield Finding(Effect.EDITS, "changes files")
+    else:
+        yield from _reads(view, verb, rest)
+
+
+def _reads(view: CommandView, verb: str, words: list[Word]) -> Iterator[Finding]:
+    """Diffs do not show files with secret names. A file that is named does, and an object without a name could be any file."""
+    yield Finding(Effect.READS, f"git {verb} reads")
+    if verb not in _RUN_NOTHING or any(re.match(_RUNS.get(verb, _RUNS_FOR_OTHERS), word.text) or not word.plain for word in words):
+        yield Finding(Effect.READS, f"git {verb} may run a program", RUNS_PROGRAMS)
+    for risk in view.context.git_config_that_runs_code(view.folders):
+        yield Finding(Effect.READS, f"this repository may make git run a program ({risk})", RUNS_PROGRAMS)
+    named = [word.text.rpartition(":")[2] for word in words if ":" in word.text]
+    if secret := next((name for name in named if may_be_secret(name)), None):
+        yield Finding(Effect.READS_SECRETS, f"may read a secret ({secret})")
+    if verb not in ("show", "diff", "cat-file") or (verb == "cat-file" and words[:1] and words[0].text in ("-t", "-s", "-e")):
+        return
+    if verb == "cat-file" and words[:1] and words[0].text in ("blob", "commit", "tree", "tag"):
+        words = words[1:]
+    operands = [
+        word for word in words if word.plain and not word.text.startswith("-") and not any(map(view.context.exists, view.paths(word)))
+    ]
+    names = [name for word in operands for name in re.split(r"\.{2,3}", word.text.partition(":")[0].removeprefix("^")) if name]
+    if unknown := view.context.git_unknown(view.folders, names):
+        yield Finding(Effect.READS_SECRETS, f"git {verb} could show any file, because {unknown} is not known to be a commit")
+
+
+def _texts(words: list[Word]) -> list[str]:
+    return [word.text for word in words]
+
+
+def _only_shows_what_it_would_discard(verb: str, texts: list[str]) -> bool:
+    return (
+        verb == "clean"
+        and any(re.fullmatch(r"-[dxX]*n[dxX]*|--dry-run", text) for text in texts)
+        and not re.search(r" (-\w*[fi]|--[fi])", f" {' '.join(texts)}")
+    )
+
+
+def _only_unstages(view: CommandView, words: list[Word]) -> bool:
+    """Whether `git reset` names only files. A name that is both a file and a commit is an error of git."""
+    operands = [word for word in words if not re.fullmatch(_KNOWN["reset"], word.text)]
+    names = operands[1:] if operands[:1] and operands[0].text in ("HEAD", "@") else operands
+    return all(word.plain and not word.text.startswith("-") and any(map(view.context.exists, view.paths(word))) for word in names)
+
+
+def _discards(verb: str, texts: list[str]) -> bool:
+    if verb == "branch" and len(options := {text for text in texts if text.startswith("-")}) == 1 and options <= {"-d", "--delete"}:
+        return False  # git deletes only a branch whose commits are in another one
+    forced = any(re.fullmatch(r"-[a-zA-Z]*[fD][a-zA-Z]*|--force|--discard-changes|--hard|--delete|-d", text) for text in texts)
+    match verb:
+        case "checkout":
+            names = [text for text in texts if not text.startswith("-") or text == "-"]
+            creates = "-b" in texts or "-B" in texts
+            return (
+                forced or "-B" in texts or "--" in texts or len(names) != (1 if not creates else min(len(names), 2)) or names[:1] == ["."]
+            )
+        case "restore":
+            return not any(text in ("--staged", "-S") for text in texts) or any(text in ("--worktree", "-W") for text in texts)
+        case "switch" | "tag" | "branch":
+            return forced or (verb == "switch" and "-C" in texts)
+        case "stash":
+            return texts[:1] in (["drop"], ["clear"])
+        case "reflog":
+            return texts[:1] in (["expire"], ["delete"])
+    return False
+
+
+def _reads_settings(texts: list[str]) -> bool:
+    if any(text in ("--get", "--get-all", "--get-regexp", "--list", "-l", "get", "list") for text in texts[:3]):
+        return True
+    names = [text for text in texts if not text.startswith("-")]
+    return len(names) == 1 and all(
+        text in ("--global", "--local", "--show-origin", "--show-scope", "--type=bool") for text in texts if text.startswith("-")
+    )
+
+
+def _only_reads(verb: str, words: list[Word]) -> bool:
+    texts = _texts(words)
+    if verb == "stash":
+        return texts[:1] in [[name] for name in _STASH_READS]
+    if verb == "tag":
+        return (
+            not texts
+            or texts[0] in ("-l", "--list")
+            or all(text.startswith(("--sort", "--format", "-n", "--points-at", "--contains", "--merged")) for text in texts)
+        )
+    if verb == "branch":
+        return not [text for text in texts if not text.startswith("-")] and not {"-m", "-M", "-c", "-C", "-u"} & set(texts)
+    return False
+
+
+def _adds(view: CommandView, verb: str, words: list[Word]) -> Iterator[Finding]:
+    """Commands that add to the repository. Unless everything is known, git could run a program while its folder is writable."""
+    yield Finding(Effect.REPOSITORY, f"git {verb} changes the repository")
+    for word in words:
+        if not word.plain:
+            yield Finding(Effect.UNKNOWN, f"'{word.text}' is only known when it runs")
+        elif word.text.startswith("-") and not re.fullmatch(_KNOWN[verb], word.text):
+            yield Finding(Effect.UNKNOWN, f"'{word.text}' of git {verb} is not known to be harmless")
+    if verb == "stash" and _texts(words)[:1] and words[0].text not in _STASH_CHANGES and not words[0].text.startswith("-"):
+        yield Finding(Effect.UNKNOWN, f"git stash {words[0].text} is not known to be harmless")
+    for risk in view.context.git_config_that_runs_code(view.folders):
+        yield Finding(Effect.UNKNOWN, f"this repository may make git run a program ({risk})")
+    skipped = _VERIFIES if verb == "commit" and {"--no-verify", "-n"} & set(_texts(words)) else frozenset()
+    run = _RUNS_HOOKS.get(verb, frozenset()) - skipped
+    if run and (hooks := [name for name in view.context.git_hooks(view.folders) if name in run]):
+        yield Finding(Effect.UNKNOWN, f"its hooks would not run in the sandbox ({', '.join(hooks)})")

@@ -1,0 +1,345 @@
+"""The live stream of a page: rows of tasks that changed, output of runs that it follows, and questions, as server-sent events.
+
+One hub reads the ledger once for all clients. Each client has only the latest row of each task that it was not sent yet, so a slow one
+costs a bounded amount of memory. Output is read from the log at the client's own cursor, so nothing is lost over a restart.
+"""
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from backburner.core import formatting
+from backburner.core.errors import BackburnerError, LedgerUnavailable
+from backburner.interfaces.web.calls import Call
+from backburner.interfaces.web.home import counts
+from backburner.interfaces.web.logs import FoundRun, locate
+from backburner.interfaces.web.rows import row
+from backburner.services.app import App
+from backburner.services.async_app import AsyncApp
+from backburner.system.file_watch import FileWatch
+from backburner.system.log_file import NAME, Log, position_of
+
+MAX_STREAMS = 64
+MAX_FOLLOWED = 8
+FLUSH_SECONDS = 0.1
+COMMENT_SECONDS = 15.0
+_PROGRESS_SECONDS = 2.0
+_MAX_EVENTS = 10_000
+_POLL_SECONDS = 0.5
+_PIECE_BYTES = 64 << 10
+_MAX_BEHIND_BYTES = 1 << 20
+_MAX_CHARACTER_BYTES = 4
+_LIVE = ("pending", "running", "waiting", "resumed")
+
+
+class Followed:
+    """The output of one run, as far as a client was sent it."""
+
+    def __init__(self, run: FoundRun, offset: int) -> None:
+        self.run, self.offset, self.is_live = run, offset, run.is_live
+
+    def read(self) -> dict[str, object] | None:
+        """The next piece of the output; None if there is nothing new. `live` is false in the last one."""
+        try:
+            with Log(self.run.folder) as log:
+                start, size = log.position(self.offset), log.size
+                gap = 0
+                if size - start > _MAX_BEHIND_BYTES:
+                    behind, start = start, size - _PIECE_BYTES
+                    gap = log.cursor(start) - log.cursor(behind)
+                after, data = log.piece(start, _PIECE_BYTES)
+                if self.is_live and after >= size:
+                    data, after = _whole(data, after)
+                begin, self.offset = log.cursor(start), log.cursor(after)
+                is_over = not self.is_live and after >= size
+        except FileNotFoundError:
+            begin, gap, data, is_over = self.offset, 0, b"", not self.is_live
+        if not data and not gap and not is_over:
+            return None
+        piece: dict[str, object] = {"run_id": self.run.run_id, "start": f"{self.run.n}:{begin}", "cursor": f"{self.run.n}:{self.offset}"}
+        if gap:
+            piece |= {"start": f"{self.run.n}:{begin - gap}", "gap": gap}
+        return {**piece, "text": data.decode("utf-8", "backslashreplace"), "live": not is_over}
+
+
+def _whole(data: bytes, end: int) -> tuple[bytes, int]:
+    """Leave out the beginning of a character whose rest is not written yet."""
+    for back in range(1, min(_MAX_CHARACTER_BYTES, len(data)) + 1):
+        lead = data[-back]
+        if lead & 0xC0 != 0x80:
+            width = 1 if lead < 0xC0 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
+            return (data[:-back], end - back) if width > back else (data, end)
+    return data, end
+
+
+class Client:
+    """One open stream."""
+
+    def __init__(self, call: Call, *, quiet: bool) -> None:
+        self.call, self.quiet = call, quiet
+        self.rows: dict[str, dict[str, object] | None] = {}  # the latest row of each task that was not sent yet; None if it is gone
+        self.asks: dict[str, dict[str, object]] = {}
+        self.followed: list[Followed] = []
+        self.counts: dict[str, int] | None = None
+        self.woken = asyncio.Event()
+        self.must_poll = False  # whether a log that it follows cannot be watched
+        self.must_check = False  # whether its credential may have been revoked
+        self.is_over = False
+
+    def wants(self, found: Mapping[str, object]) -> bool:
+        return not self.quiet or bool(found["needs_you"]) or found["status"] not in (*_LIVE, "active")
+
+
+class Hub:
+    """Reads changes of the ledger while there are clients, and passes them on."""
+
+    def __init__(self, async_app: AsyncApp) -> None:
+        self._app = async_app
+        self.clients: set[Client] = set()
+        self.last_event = 0
+        self._known: dict[str, str] = {}  # what was last sent about running tasks, to notice progress
+        self._asking: set[str] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._watch = FileWatch()
+        self._watched: dict[int, Client] = {}
+        self._is_closed = False
+
+    async def add(self, client: Client) -> None:
+        if self._task is None or self._task.done():
+            self.last_event = await self._app.call(lambda app: app.overview.last_event())
+            self._asking = await self._app.call(_asking)
+            self._task = asyncio.create_task(self._read())
+            if self._watch.works:
+                asyncio.get_running_loop().add_reader(self._watch.fileno(), self._log_changed)
+        self.clients.add(client)
+
+    def remove(self, client: Client) -> None:
+        self.clients.discard(client)
+        self._watched = {number: other for number, other in self._watched.items() if other is not client}
+        if not self.clients and self._task is not None:
+            self._task.cancel()
+            self._task = None
+            if self._watch.works:
+                asyncio.get_running_loop().remove_reader(self._watch.fileno())
+
+    def close(self) -> None:
+        """Say goodbye to all clients."""
+        self._is_closed = True
+        for client in self.clients:
+            client.is_over = True
+            client.woken.set()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    def arm(self, client: Client) -> bool:
+        """Wake a client when one of the logs that it follows grows. False if one of them cannot be watched, or does not exist yet."""
+        numbers = [self._watch.arm(f"{followed.run.folder}/{NAME}") for followed in client.followed]
+        self._watched |= {number: client for number in numbers if number >= 0}
+        return all(number >= 0 for number in numbers)
+
+    def _log_changed(self) -> None:
+        for number in self._watch.fired():
+            if client := self._watched.pop(number, None):
+                # Several clients may follow the same file, which has one number: all of them look.
+                for other in self.clients:
+                    if other is client or other.followed:
+                        other.woken.set()
+
+    async def _read(self) -> None:
+        """Read what has changed after each change of the ledger; while tasks run, also their progress every two seconds."""
+        running: set[str] = set()
+        looked_at = 0.0
+        async for _ in self._app.changes(lambda: _PROGRESS_SECONDS if running else COMMENT_SECONDS):
+            with contextlib.suppress(LedgerUnavailable):
+                also = running if time.monotonic() - looked_at >= _PROGRESS_SECONDS else set()
+                after = self.last_event
+                found = await self._app.call(lambda app, after=after, also=also: _changed(app, after, also))
+                if also:
+                    looked_at = time.monotonic()
+                self.last_event = found["last_event"]
+                for task_id, changed in found["rows"].items():
+                    if changed is not None and changed["status"] in ("running", "resumed"):
+                        running.add(task_id)
+                    else:
+                        running.discard(task_id)
+                self._pass_on(found)
+            await asyncio.sleep(FLUSH_SECONDS)  # what happens meanwhile is sent together
+
+    def _pass_on(self, found: dict[str, Any]) -> None:
+        changed = {task_id: new for task_id, new in found["rows"].items() if self._is_news(task_id, new)}
+        asks = {}
+        for task_id, new in changed.items():
+            if new is not None and new["needs_you"]:
+                if task_id not in self._asking:
+                    asks[task_id] = new
+                self._asking.add(task_id)
+            else:
+                self._asking.discard(task_id)
+        for client in self.clients:
+            client.must_check = client.must_check or found["revoked"]
+            client.rows |= {task_id: new for task_id, new in changed.items() if new is None or client.wants(new)}
+            client.asks |= asks
+            if changed:
+                client.counts = found["counts"]
+            for followed in client.followed:
+                if (new := found["rows"].get(followed.run.task_id)) is not None:
+                    followed.is_live = new["run_id"] == followed.run.run_id and new["run_status"] in _LIVE
+            if changed or found["revoked"] or client.followed:
+                client.woken.set()
+
+    def _is_news(self, task_id: str, new: dict[str, object] | None) -> bool:
+        text = "" if new is None else json.dumps({**new, "duration_seconds": None}, sort_keys=True)
+        if self._known.get(task_id) == text:
+            return False
+        if new is not None and new["status"] in ("running", "resumed"):
+            self._known[task_id] = text
+        else:
+            self._known.pop(task_id, None)
+        return True
+
+
+def _asking(app: App) -> set[str]:
+    from backburner.core.task_filter import TaskFilter
+
+    return {item.entry.task.task_id for item in app.overview.board(TaskFilter()).needs_you}
+
+
+def _changed(app: App, after: int, also: set[str]) -> dict[str, Any]:
+    """What happened after an event: the rows of the tasks concerned, None for those that were cleared."""
+    task_ids = dict.fromkeys(also)
+    revoked = False
+    last = after
+    while events := app.queries.events(last):
+        last = events[-1].event_id
+        for event in events:
+            revoked = revoked or event.kind == "device_revoked"
+            if event.task_id:
+                task_ids[event.task_id] = None
+    found = {item.entry.task.task_id: _stream_row(app, item) for item in app.overview.listed(list(task_ids))}
+    rows: dict[str, dict[str, object] | None] = {task_id: found.get(task_id) for task_id in task_ids}
+    return {"rows": rows, "last_event": last, "revoked": revoked, "counts": counts(app) if rows else {}}
+
+
+def _stream_row(app: App, item: Any) -> dict[str, object]:
+    return {**row(app, item), "run_status": item.entry.run.state if item.entry.run else None}
+
+
+class Stream:
+    """Serves `/stream`: one connection per browser."""
+
+    def __init__(self, async_app: AsyncApp, hub: Hub, about: Mapping[str, object]) -> None:
+        self._app, self._hub, self._about = async_app, hub, about
+
+    async def open(self, call: Call) -> Client:
+        """Check the parameters and register a client; raises BackburnerError before anything is sent."""
+        client = Client(call, quiet=call.get("quiet", False))
+        runs, cursors = call.get("run", []), call.get("cursor", [])
+        for number, run_id in enumerate(runs[:MAX_FOLLOWED]):
+            wanted = call._replace(path={"id": run_id})
+            run = await self._app.call(lambda app, wanted=wanted: locate(app, wanted))
+            offset = position_of(cursors[number], max(1, run.n))[1] if number < len(cursors) else 0
+            client.followed.append(Followed(run, offset))
+        await self._hub.add(client)
+        return client
+
+    async def messages(self, client: Client, still_known: Any) -> AsyncIterator[bytes]:
+        """The events of a stream, until the client goes, the server stops or the credential is revoked."""
+        loop = asyncio.get_running_loop()
+        hub = self._hub
+        after = client.call.get("after", client.call.last_event_id)
+        yield b"retry: 2000\n\n"
+        now = await self._app.call(lambda app: formatting.iso(app.now()))
+        yield _message("hello", {**self._about, "last_event": hub.last_event, "at": now}, hub.last_event if after is None else None)
+        if after is not None and str(after).lstrip("-").isdecimal():
+            missed = await self._app.call(lambda app: _missed(app, int(after)))
+            if missed is None:
+                yield _message("reset", {"last_event": hub.last_event}, hub.last_event)
+            else:
+                client.rows = {**missed["rows"], **client.rows}
+                client.counts = client.counts or missed["counts"]
+        client.woken.set()
+        sent_at = loop.time()
+        while not client.is_over:
+            left = max(0.01, COMMENT_SECONDS - (loop.time() - sent_at))
+            try:
+                async with asyncio.timeout(min(left, _POLL_SECONDS) if client.must_poll else left):
+                    await client.woken.wait()
+            except TimeoutError:
+                if client.must_poll and loop.time() - sent_at < COMMENT_SECONDS:
+                    client.woken.set()
+                    continue
+                if not await still_known():
+                    return
+                yield b": still here\n\n"
+                sent_at = loop.time()
+                continue
+            client.woken.clear()
+            if client.must_check:
+                client.must_check = False
+                if not await still_known():
+                    return
+            for message in await self._pending(client):
+                yield message
+                sent_at = loop.time()
+            if client.followed:
+                await asyncio.sleep(FLUSH_SECONDS)
+        yield _message("bye", {"reason": "restart"})
+
+    async def _pending(self, client: Client) -> list[bytes]:
+        """What a client was not sent yet."""
+        messages = [_message("ask", {"task": asked}) for asked in client.asks.values()]
+        client.asks = {}
+        if client.rows:
+            rows, client.rows = client.rows, {}
+            at = await self._app.call(lambda app: formatting.iso(app.now()))
+            tasks = [found for found in rows.values() if found is not None]
+            gone = [task_id for task_id, found in rows.items() if found is None]
+            data = {"tasks": tasks, "gone": gone, "counts": client.counts, "at": at}
+            messages.append(_message("rows", data, self._hub.last_event))
+        if client.followed:
+            client.must_poll = not self._hub.arm(client)  # before reading: what is written afterwards wakes it again
+            for followed in list(client.followed):
+                piece = await asyncio.to_thread(followed.read)
+                if piece is None:
+                    continue
+                messages.append(_message("log", piece))
+                if not piece["live"]:
+                    client.followed.remove(followed)
+                else:
+                    client.woken.set()  # there may be more
+        return messages
+
+
+def _missed(app: App, after: int) -> dict[str, Any] | None:
+    """What happened since an event; None if that is too much."""
+    if app.overview.last_event() - after > _MAX_EVENTS:
+        return None
+    return _changed(app, after, set())
+
+
+def _message(kind: str, data: object, number: int | None = None) -> bytes:
+    start = f"id: {number}\n" if number is not None else ""
+    return f"{start}event: {kind}\ndata: {json.dumps(data)}\n\n".encode()
+
+
+async def event_messages(async_app: AsyncApp, after: int) -> AsyncIterator[bytes]:
+    """The event log as server-sent events, from an event on."""
+    from backburner.core.task_text import event_json
+
+    yield b"retry: 2000\n\n"
+    async for _ in async_app.changes(lambda: COMMENT_SECONDS):
+        sent = False
+        try:
+            while events := await async_app.call(lambda app, after=after: app.queries.events(after)):
+                for event in events:
+                    yield _message(event.kind, event_json(event), event.event_id)
+                after, sent = events[-1].event_id, True
+        except BackburnerError:
+            return
+        if not sent:
+            yield b": still here\n\n"

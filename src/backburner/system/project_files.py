@@ -1,0 +1,169 @@
+"""Finds the files of a project that a sandbox must hide or protect: possible secrets, and files that other programs use automatically.
+
+Listings of folders are kept in memory, because a project is searched before and after each sandboxed command.
+"""
+
+import contextlib
+import functools
+import os
+import re
+import stat
+import time
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from backburner.approval.effects import is_protected, may_be_secret
+from backburner.system.git_repository import Repository, content_of
+
+# Folders that are not searched: they hold the code of others, or what a build can make again.
+_SKIPPED = frozenset(
+    [".git", "node_modules", ".venv", "venv", "site-packages", "target", ".tox", ".nox", ".mypy_cache", ".pytest_cache"]
+    + [".ruff_cache", ".gradle", ".next", ".nuxt", "dist-newstyle", ".terraform", "bower_components", ".yarn", ".pnpm-store", ".cache"]
+)  # fmt: skip
+_CREDENTIALS = rb"(?i)://[^/\s:@]*:[^/\s@]+@|https?://[^/\s@]+@|extraheader|token|passw|secret"
+_MAX_SETTINGS_BYTES = 256 * 1024
+_MAX_FOLDERS = 20_000
+_MAX_INDEX_BYTES = 64 << 20
+_INDEX_HEADER_BYTES, _INDEX_ENTRY_BYTES, _EXTENDED = 12, 62, 0x4000  # an entry without its name; a flag
+_SETTLED_NS = 50_000_000  # a folder that changed this shortly before it was listed may have changed again without a trace
+
+
+class TooManyFolders(Exception):
+    """The project is too large to be searched before each command."""
+
+
+class ProjectFiles(NamedTuple):
+    """Paths relative to the project; those of git settings are absolute, because a worktree has them elsewhere."""
+
+    secrets: list[str]  # and sockets
+    protected: list[str]
+    git_settings: list[str]  # with credentials in them
+    repository: Repository | None = None  # the one that the project belongs to
+
+
+class _Folder(NamedTuple):
+    changed_ns: int
+    inode: int
+    listed_ns: int
+    folders: list[str]
+    secrets: list[str]
+    protected: list[str]
+
+
+_listings: dict[str, _Folder] = {}
+
+
+def search(project: str) -> ProjectFiles:
+    """The possible secrets and the protected files of a project. TooManyFolders if it has more folders than can be searched."""
+    secrets: list[str] = []
+    protected: list[str] = []
+    for number, (path, found) in enumerate(_walk(project)):
+        if number > _MAX_FOLDERS:
+            raise TooManyFolders
+        secrets += [f"{path}{name}" for name in found.secrets]
+        protected += [f"{path}{name}" for name in found.protected]
+    if len(_listings) > 2 * _MAX_FOLDERS:
+        _listings.clear()
+    return ProjectFiles(secrets, protected, [])
+
+
+def settings_with_credentials(git_folders: Iterable[str]) -> list[str]:
+    """The settings in git folders, and in those of submodules below them, that hold a password or a token."""
+    found = []
+    for folder in git_folders:
+        modules = os.path.join(folder, "modules")
+        below = [path for path, _, names in os.walk(modules) if "config" in names] if os.path.isdir(modules) else []
+        for path in (os.path.join(place, name) for place in (folder, *below) for name in ("config", "config.worktree")):
+            with contextlib.suppress(OSError):
+                version = os.lstat(path)
+                if _holds_credentials(path, version.st_mtime_ns, version.st_ctime_ns, version.st_size, version.st_ino):
+                    found.append(path)
+    return found
+
+
+@functools.lru_cache(256)
+def _holds_credentials(path: str, *_: int) -> bool:
+    """Whether git settings hold a password or a token. The other arguments identify the version of the file."""
+    return re.search(_CREDENTIALS, content_of(path, _MAX_SETTINGS_BYTES)) is not None
+
+
+def without_credentials(settings: bytes) -> bytes:
+    """Git settings without passwords and tokens."""
+    lines = [re.sub(rb"://[^/\s@]+@", b"://", line) for line in settings.splitlines(keepends=True)]
+    return b"".join(line for line in lines if not re.search(_CREDENTIALS, line))
+
+
+def untracked(names: list[str], git: str | None) -> list[str]:
+    """Those of these files that git does not track. What is tracked is no secret of this machine, and tests may need it."""
+    if not names or git is None:
+        return names
+    try:
+        path = os.path.join(git, "index")
+        found = os.stat(path)
+        tracked = _tracked(path, tuple(names), found.st_mtime_ns, found.st_size, found.st_ino)
+    except OSError:
+        return names
+    return [name for name in names if name not in tracked]
+
+
+@functools.lru_cache(64)
+def _tracked(path: str, names: tuple[str, ...], *_: int) -> frozenset[str]:
+    """Those of these names that are in an index of git. The other arguments identify its version."""
+    index = content_of(path, _MAX_INDEX_BYTES + 1)
+    if len(index) > _MAX_INDEX_BYTES:
+        return frozenset()
+    wanted = {os.fsencode(name): name for name in names}
+    return frozenset(wanted[name] for name in _names_in(index) if name in wanted)
+
+
+def _names_in(index: bytes) -> Iterator[bytes]:
+    """The names in an index; none if its format is not known. Version 4 shortens them."""
+    if index[4:8] not in (b"\0\0\0\2", b"\0\0\0\3"):
+        return
+    at = _INDEX_HEADER_BYTES
+    for _ in range(int.from_bytes(index[8:12], "big")):
+        flags = int.from_bytes(index[at + _INDEX_ENTRY_BYTES - 2 : at + _INDEX_ENTRY_BYTES], "big")
+        start = at + _INDEX_ENTRY_BYTES + (2 if flags & _EXTENDED else 0)
+        end = index.find(b"\0", start)
+        if end < 0:
+            return
+        yield index[start:end]
+        at += (end - at + 8) // 8 * 8  # an entry ends with one to eight zeros
+
+
+def _walk(project: str) -> Iterator[tuple[str, _Folder]]:
+    left = [""]
+    while left:
+        path = left.pop()
+        found = _list(project, path)
+        if found:
+            yield path, found
+            left += [f"{path}{name}/" for name in found.folders]
+
+
+def _list(project: str, path: str) -> _Folder | None:
+    folder = os.path.join(project, path)
+    try:
+        now = os.stat(folder)
+        if (
+            (known := _listings.get(folder))
+            and known[:2] == (now.st_mtime_ns, now.st_ino)
+            and known.listed_ns > now.st_mtime_ns + _SETTLED_NS
+        ):
+            return known
+        listed_ns = time.time_ns()
+        folders, secrets, protected = [], [], []
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if is_protected(entry.name):
+                    protected.append(entry.name)
+                elif entry.is_dir(follow_symlinks=False):
+                    folders += [entry.name] if entry.name not in _SKIPPED else []
+                elif entry.is_file(follow_symlinks=False):
+                    secrets += [entry.name] if may_be_secret(path + entry.name) else []
+                elif stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode):
+                    secrets.append(entry.name)  # of a service outside
+    except OSError:
+        return None
+    found = _listings[folder] = _Folder(now.st_mtime_ns, now.st_ino, listed_ns, folders, secrets, protected)
+    return found

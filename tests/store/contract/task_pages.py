@@ -1,0 +1,77 @@
+"""Lists of tasks by page, and counts."""
+
+import pytest
+
+from backburner.core.task_filter import TaskFilter
+from backburner.store.ledger import Ledger
+from contract.cases import NOW, ended, propose, recurring, submit
+
+
+def ids(ledger: Ledger, before: str | None = None, limit: int = 100, **wanted: object) -> list[str]:
+    found = ledger.pages.page(TaskFilter(**wanted), before, limit)  # type: ignore[arg-type]
+    return [item.entry.task.task_id for item in found.items]
+
+
+class TaskPageContract:
+    def test_pages_follow_each_other_without_gaps(self, ledger: Ledger) -> None:
+        for number in range(5):
+            submit(ledger, f"task_{number}")
+        first = ledger.pages.page(TaskFilter(), None, 2, count=True)
+        second = ledger.pages.page(TaskFilter(), first.next, 2)
+        third = ledger.pages.page(TaskFilter(), second.next, 2)
+        found = [item.entry.task.task_id for page in (first, second, third) for item in page.items]
+        assert found == ["task_4", "task_3", "task_2", "task_1", "task_0"]
+        assert (first.total, second.total, third.next) == (5, None, None)
+
+    @pytest.mark.parametrize(
+        ("wanted", "expected"),
+        [
+            ({"statuses": ("proposed",)}, ["task_p"]),
+            ({"statuses": ("pending", "proposed")}, ["task_b", "task_a", "task_p"]),
+            ({"project": "/q"}, ["task_b"]),
+            ({"client": "you"}, ["task_r", "task_b", "task_p"]),
+            ({"client": "claude"}, ["task_a"]),
+            ({"session": "claude:1"}, ["task_a"]),
+            ({"batch": "b"}, ["task_b"]),
+            ({"recurring": True}, ["task_r"]),
+            ({"live": True}, ["task_b", "task_a"]),
+            ({"text": "50%"}, ["task_b"]),
+            ({"text": "MAKE ALL"}, []),
+            ({"text": "_A"}, ["task_a"]),
+            ({"since": NOW + 1}, ["task_b"]),
+            ({"until": NOW + 1}, ["task_r", "task_a", "task_p"]),
+            ({"kind": "scheduled"}, ["task_r"]),
+            ({"type": "agent"}, []),
+            ({"agent": "x"}, []),
+            ({"parent": "task_a"}, []),
+        ],
+    )
+    def test_a_filter_selects_tasks(self, ledger: Ledger, wanted: dict[str, object], expected: list[str]) -> None:
+        propose(ledger, "task_p")
+        submit(ledger, "task_a", session="claude:1")
+        submit(ledger, "task_b", project="/q", batch="b", description="50% done", now=NOW + 5)
+        recurring(ledger, "task_r")
+        assert ids(ledger, **wanted) == expected
+
+    def test_ended_tasks_are_listed_in_the_order_of_their_ends(self, ledger: Ledger) -> None:
+        for number, at in enumerate((NOW + 1010, NOW + 1010, NOW + 1005)):
+            ended(ledger, f"task_{number}", ended_at=at)
+        page = ledger.pages.page(TaskFilter(ended=True), None, 1)
+        rest = ids(ledger, page.next, ended=True)
+        assert [page.items[0].entry.task.task_id, *rest] == ["task_1", "task_0", "task_2"]
+        assert ledger.pages.ended_since(NOW + 1006) == {"completed": 2}
+
+    def test_tasks_are_counted_and_found_by_id(self, ledger: Ledger) -> None:
+        entry = submit(ledger, "task_a", session="claude:1")
+        submit(ledger, "task_b", project="/q")
+        assert ledger.pages.live_counts() == {"pending": 2}
+        assert ledger.pages.projects() == {"/p": 1, "/q": 1} and list(ledger.pages.clients()) == ["", "claude"]
+        assert [item.entry for item in ledger.pages.listed(["task_a", "task_gone"])] == [entry]
+        assert ledger.pages.last_event() == ledger.events.events(0)[-1].event_id
+        assert {event.task_id for event in ledger.pages.events_of("task_a", 10)} == {"task_a"}
+
+    def test_earlier_decisions_on_the_same_command_are_found(self, ledger: Ledger) -> None:
+        task = propose(ledger, "task_p").task
+        submit(ledger, "task_a")
+        submit(ledger, "task_b", command=("make", "other"))
+        assert [entry.task.task_id for entry in ledger.pages.same_command(task, 5)] == ["task_a"]
