@@ -129,7 +129,7 @@ class App:
     def sessions(self) -> "Sessions":
         from backburner.services.sessions import Sessions
 
-        return Sessions(self._ledger.queries, self._ledger.sessions, self.changes, self.now)
+        return Sessions(self._ledger.sessions, self.changes, self.now)
 
     @cached_property
     def inbox(self) -> "Inbox":

@@ -8,11 +8,11 @@ from backburner.coordination.changes import ChangeFeed
 from backburner.core.errors import LedgerUnavailable
 from backburner.core.models import Clock, ProcessId, Task
 from backburner.core.session_records import InteractiveLease, Session
-from backburner.core.sessions import Client, session_of
+from backburner.core.sessions import Client
 from backburner.system.processes import is_alive, myself
 
 if TYPE_CHECKING:
-    from backburner.core.store_ports import LedgerQueries, SessionStore
+    from backburner.core.store_ports import SessionStore
 
 _ACTIVITY_INTERVAL_MS = 60_000  # minimum time between two records of user activity
 _REGISTER_INTERVAL_MS = 60_000  # the same for a session that is still the newest of its client
@@ -21,8 +21,8 @@ _REGISTER_INTERVAL_MS = 60_000  # the same for a session that is still the newes
 class Sessions:
     """Sessions, user activity and interactive priority."""
 
-    def __init__(self, ledger_queries: "LedgerQueries", session_store: "SessionStore", changes: ChangeFeed, clock: Clock) -> None:
-        self._ledger_queries, self._session_store, self._changes, self._clock = ledger_queries, session_store, changes, clock
+    def __init__(self, session_store: "SessionStore", changes: ChangeFeed, clock: Clock) -> None:
+        self._session_store, self._changes, self._clock = session_store, changes, clock
 
     def register(self, session: str, client: str, project: str, process: ProcessId | None) -> None:
         """Record that a session is active: as long as `process` is alive, its notices go to the session and not to the person.
@@ -78,12 +78,4 @@ class Sessions:
 
     def must_yield(self, task: Task) -> bool:
         """Return whether an agent task must wait because a person is waiting for a model of its lane."""
-        leases = [lease for lease in self._session_store.interactive_leases() if lease.lane == task.lane]
-        return bool(leases) and not any(self._belongs_to(lease, task) for lease in leases)
-
-    def _belongs_to(self, lease: InteractiveLease, task: Task) -> bool:
-        """Return whether the person waits for this task, or for the task that submitted it."""
-        own = self._ledger_queries.get(lease.task_id) if lease.task_id else None
-        if own is None:
-            return False
-        return own.task.task_id == task.task_id or task.task_id in self._ledger_queries.requested_by(session_of(own.task))
+        return self._session_store.must_yield(task.task_id, task.lane)

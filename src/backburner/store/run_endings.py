@@ -16,7 +16,6 @@ from backburner.core.states import (
     RunState,
     TaskEvent,
     TaskState,
-    WaitKind,
     advance,
     event_between,
     restart_delay,
@@ -82,7 +81,7 @@ class RunEndings:
         ended = [EndedTask(task_id, state)]
         while ended:
             after_id, state = ended.pop(0)
-            self._waiting.continue_runs(WaitKind.TASK, after_id, now)
+            self._waiting.continue_after(after_id, now)
             for dependent in self._dependencies.dependents(after_id):
                 entry = self._reader.get(dependent)
                 if state == TaskState.DONE:

@@ -162,7 +162,7 @@ class RunQueueRepository:
             entry = self._reader.get(task_id)
             if entry.run and entry.run.cancel_requested_at is not None:  # a cancel was requested: it must not wait
                 self._endings.end(entry, RunResult(run_id, RunState.CANCELLED, Result.SIGNAL, now, error="it was stopped"))
-            elif self._is_over(kind, target):
+            elif self._is_over(task_id, kind, target):
                 self._waiting.requeue(run_id, now, task_id=task_id)  # the other task ended before the run was suspended
             elif entry.task.is_recurring:
                 self._notify_waiting(entry, reason, kind, target, asked, now)
@@ -196,15 +196,15 @@ class RunQueueRepository:
                 count += 1
         return count
 
-    def _is_over(self, kind: WaitKind, target: str | None) -> bool:
-        """Whether the thing that a run waits for has already ended."""
+    def _is_over(self, task_id: str, kind: WaitKind, target: str | None) -> bool:
+        """Whether the thing that a run of this task waits for has already ended."""
         match kind:
             case WaitKind.APPROVAL | WaitKind.BUDGET | WaitKind.TOOL:
                 return False
             case WaitKind.REATTACH:
                 return True
             case WaitKind.INTERACTIVE:
-                return not self._db.one("SELECT 1 FROM interactive_leases WHERE lane = ?", (target,))
+                return not self._waiting.must_yield(task_id, target or "")
             case WaitKind.TASK:
                 other = self._reader.find(target or "")
                 return other is None or other.has_ended

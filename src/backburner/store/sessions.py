@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 from backburner.core.models import ProcessId
 from backburner.core.session_records import InteractiveLease, Session
-from backburner.core.states import WaitKind
 from backburner.store.parameters import places
 from backburner.store.rows import LIVE_RUNS, plain
 
@@ -57,19 +56,24 @@ class SessionRepository:
         return self._db.one("SELECT max(at) FROM user_activity")[0]
 
     def begin_interactive(self, turn: InteractiveLease) -> None:
-        """Give a user priority on a lane: background runs there yield at their next safe point."""
+        """Give a user priority on a lane: background runs there yield at their next safe point, and the task they wait for continues."""
         with self._db.transaction(durable=False):
             self._db.write("DELETE FROM interactive_leases WHERE process = ?", (str(turn.process),))
             self._db.insert("interactive_leases", turn._asdict())
+            self._waiting.continue_interactive(turn.lane, turn.since)
 
     def end_interactive(self, process: ProcessId, now: int) -> bool:
         """End interactive priority; runs that yielded are requeued unless another user has priority on the lane. False if there was none."""
         with self._db.transaction():
             row = self._db.one("SELECT lane FROM interactive_leases WHERE process = ?", (str(process),))
             self._db.write("DELETE FROM interactive_leases WHERE process = ?", (str(process),))
-            if row and not self._db.one("SELECT 1 FROM interactive_leases WHERE lane = ?", (row[0],)):
-                self._waiting.continue_runs(WaitKind.INTERACTIVE, row[0], now)
+            if row:
+                self._waiting.continue_interactive(row[0], now)
         return bool(row)
+
+    def must_yield(self, task_id: str, lane: str) -> bool:
+        """Whether users have priority on the lane and none of them waits for this task."""
+        return self._waiting.must_yield(task_id, lane)
 
     def interactive_leases(self) -> Sequence[InteractiveLease]:
         """The current interactive leases of all lanes, oldest first."""

@@ -150,7 +150,7 @@ class TaskRepository:
                 return self._activation.activate(task, approval.at, max_active)
             task = self._runs.count_up(task)
             if is_chat(task.session):
-                self._waiting.continue_runs(WaitKind.TASK, task_id, approval.at)  # an agent in a chat does not wait for it to end
+                self._waiting.continue_after(task_id, approval.at)  # an agent in a chat does not wait for it to end
             return self._begin(task, runner, folder, approval.at)
 
     def refuse(self, task_id: str, *, expired: bool, now: int, via: str | None = None) -> Entry:

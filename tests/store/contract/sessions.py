@@ -57,3 +57,28 @@ class SessionContract:
         assert latest(ledger, "task_a").state == RunState.WAITING
         ledger.sessions.end_interactive(THEIRS, NOW + 6)
         assert (latest(ledger, "task_a").state, latest(ledger, "task_b").state) == (RunState.PENDING, RunState.WAITING)
+
+    def test_a_run_that_yielded_continues_when_a_user_begins_to_wait_for_it(self, ledger: Ledger) -> None:
+        ledger.sessions.begin_interactive(InteractiveLease(THEIRS, AGENT_LANE, None, NOW))
+        assert waiting_agent_run(ledger, "task_a", waits_for=(WaitKind.INTERACTIVE, AGENT_LANE)).state == RunState.WAITING
+        assert ledger.sessions.must_yield("task_a", AGENT_LANE) and not ledger.sessions.must_yield("task_a", LOCAL_AGENT_LANE)
+        ledger.sessions.begin_interactive(InteractiveLease(OURS, AGENT_LANE, "task_a", NOW + 5))
+        assert latest(ledger, "task_a").state == RunState.PENDING
+        assert not ledger.sessions.must_yield("task_a", AGENT_LANE)
+
+    def test_a_run_does_not_yield_when_a_user_waits_for_it_since_just_before(self, ledger: Ledger) -> None:
+        ledger.sessions.begin_interactive(InteractiveLease(THEIRS, AGENT_LANE, None, NOW))
+        ledger.sessions.begin_interactive(InteractiveLease(OURS, AGENT_LANE, "task_a", NOW))
+        assert waiting_agent_run(ledger, "task_a", waits_for=(WaitKind.INTERACTIVE, AGENT_LANE)).state == RunState.PENDING
+
+    def test_a_task_requested_by_the_agent_or_in_the_chat_that_a_user_waits_for_does_not_yield(self, ledger: Ledger) -> None:
+        submit(ledger, "task_chat", session="chat:1")
+        submit(ledger, "task_beside", session="chat:1")
+        submit(ledger, "task_agent")
+        submit(ledger, "task_child", session="agent:task_agent")
+        submit(ledger, "task_grandchild", session="agent:task_child")
+        ledger.sessions.begin_interactive(InteractiveLease(THEIRS, AGENT_LANE, "task_agent", NOW))
+        tasks = ("task_chat", "task_beside", "task_agent", "task_child", "task_grandchild")
+        assert [ledger.sessions.must_yield(task, AGENT_LANE) for task in tasks] == [True, True, False, False, False]
+        ledger.sessions.begin_interactive(InteractiveLease(THEIRS, AGENT_LANE, "task_chat", NOW))
+        assert [ledger.sessions.must_yield(task, AGENT_LANE) for task in tasks] == [False, False, True, True, True]
