@@ -47,7 +47,7 @@ def is_development_variable(name: str) -> bool:
     return name.startswith(_DEVELOPMENT_PREFIXES) or name in _DEVELOPMENT_VARIABLES
 
 
-def wait_until(predicate: Callable[[], object], what: str, seconds: float = 20.0) -> None:
+def wait_until(predicate: Callable[[], object], what: str, seconds: float = 60.0) -> None:
     """Wait for a condition; the test fails with `what` if it does not come true in time.
 
     A check that starts a process is repeated less often, so that it does not slow down what the test waits for.

@@ -85,7 +85,7 @@ class Terminal:
             self._process.kill()
             self._process.wait(5)
 
-    def close_window(self, seconds: float = 20.0) -> int:
+    def close_window(self, seconds: float = 60.0) -> int:
         """Close the terminal like a closed window, and wait for the end of the program; returns its exit code."""
         os.close(self._pty)
         self._is_closed = True
@@ -151,7 +151,7 @@ class Terminal:
         above = ["".join(line[x].data for x in range(max(line, default=-1) + 1)).rstrip() for line in self._screen.history.top]
         return "\n".join([*above, *self.lines])
 
-    def wait(self, found: "str | Callable[[Terminal], object]", seconds: float = 20.0) -> None:
+    def wait(self, found: "str | Callable[[Terminal], object]", seconds: float = 60.0) -> None:
         """Wait until a text is on the screen or in the history, or until a condition is true."""
         deadline = time.monotonic() + seconds
         while not (found in self.history if isinstance(found, str) else found(self)):
@@ -167,7 +167,7 @@ class Terminal:
     def _size(self, columns: int, rows: int) -> None:
         fcntl.ioctl(self._pty, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
-    def ended(self, seconds: float = 20.0) -> int:
+    def ended(self, seconds: float = 60.0) -> int:
         """Wait for the end of the program; returns its exit code."""
         deadline = time.monotonic() + seconds
         while self._process.poll() is None:

@@ -69,7 +69,7 @@ class FakeAgents:
             entry = self.app.queries.get(task_id)
             return entry.status in expected and words in str(entry.run and entry.run.error)
 
-        wait_until(has_state, f"{task_id} to be {' or '.join(expected)} {words}", 40)
+        wait_until(has_state, f"{task_id} to be {' or '.join(expected)} {words}")
         return self.home_cli.status(task_id)
 
     def answers(self, *scripts: list[dict[str, Any]], agent: str = "fake") -> list[str]:
@@ -108,7 +108,7 @@ class FakeAgents:
         return [line for line in map(json.loads, lines) if line["event"] == event]
 
     def wait_for_event(self, event: str, count: int = 1) -> list[dict[str, Any]]:
-        wait_until(lambda: len(self.journal(event)) >= count, f"{count} times {event}", 40)
+        wait_until(lambda: len(self.journal(event)) >= count, f"{count} times {event}")
         return self.journal(event)
 
     @property
@@ -192,7 +192,7 @@ def test_progress_is_visible_while_the_agent_runs(agents: FakeAgents) -> None:
     agents.add()
     steps = [{"tool": f"tool {n}", "_meta": {"toolName": f"t{n}"}} for n in range(7)]
     task_id = agents.ask(*steps, {"hang": 1})
-    wait_until(lambda: agents.activity(task_id).get("tools") == 7, "all its tools to be seen", 40)
+    wait_until(lambda: agents.activity(task_id).get("tools") == 7, "all its tools to be seen")
     assert agents.activity(task_id)["recent"] == ["t2", "t3", "t4", "t5", "t6"]
     status = agents.home_cli.status(task_id)
     assert status["status"] == "running" and status["pid"] == agents.journal("greeted")[0]["pid"]
@@ -229,7 +229,7 @@ def test_the_stderr_file_is_limited_in_size(agents: FakeAgents) -> None:
     agents.add()
     task_id = agents.ask({"stderr": 30_000}, {"hang": 1})
     errors = agents.home_cli.folder(task_id) / "agent.err"
-    wait_until(lambda: errors.exists() and 0 < errors.stat().st_size <= 1 << 20, "the first of them to be dropped", 40)
+    wait_until(lambda: errors.exists() and 0 < errors.stat().st_size <= 1 << 20, "the first of them to be dropped")
     kept = errors.read_bytes()
     assert kept and set(kept) <= set(b"y\n")
     agents.home_cli.ok("cancel", task_id)
@@ -791,7 +791,7 @@ def test_a_recurring_task_reports_only_changes(agents: FakeAgents) -> None:
         result = json.dumps({"report": True, "state": state, "message": message})
         todo.write_text(script({"say": f"I looked {{around}}.\n```json\n{result}\n```\n"}))
         run_id = agents.home_cli.ok("run-now", "ci").strip()
-        wait_until(lambda: not agents.app.queries.find("ci", caller(agents.app)).is_live, f"{run_id} to end", 40)
+        wait_until(lambda: not agents.app.queries.find("ci", caller(agents.app)).is_live, f"{run_id} to end")
         run = next(run for run in agents.home_cli.status("ci")["runs"] if run["run_id"] == run_id)  # type: ignore[attr-defined]
         assert (run["status"], run["result"], run["tokens_used"]) == ("completed", message, 7)
     assert [notice["text"] for notice in agents.home_cli.json("inbox", "--ack")] == ["ci: All is well.", "ci: Red!"]  # type: ignore[union-attr, index, call-overload]

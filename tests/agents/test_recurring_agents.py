@@ -66,7 +66,7 @@ def ended(home_cli: HomeCli, name: str, run_id: str) -> dict[str, Any]:
     def done() -> list[dict[str, Any]]:
         return [run for run in history(home_cli, name) if run["run_id"] == run_id and run["completed_at"]]
 
-    wait_until(done, f"{run_id} to end", 40)
+    wait_until(done, f"{run_id} to end")
     return done()[0]
 
 
@@ -243,7 +243,7 @@ def test_a_run_with_a_killed_agent_process_gives_one_notice_and_no_retry(home: H
     add_with_steps_file(home, "ci")
     steps(home, "ci", {"tool": "memory_list", "args": {}}, {"hang": 40, "say": "late"})
     run_id = home.ok("run-now", "ci").strip()
-    wait_until(lambda: list(home.root.glob("tasks/*/.activity.json")), "the agent to run", 40)
+    wait_until(lambda: list(home.root.glob("tasks/*/.activity.json")), "the agent to run")
     # a process that the agent process is just starting has its command line for a moment
     wait_until(lambda: len(home.hosts("agents.process")) == 1, "one agent process")
     (host,) = home.hosts("agents.process")
@@ -265,7 +265,7 @@ def test_the_agent_process_does_not_load_an_http_library_that_it_does_not_use(ho
 
 def test_a_daily_budget_pauses_the_task_and_an_agent_cannot_resume_it(home: HomeCli) -> None:
     home.ok("add", "ci", "--every", "1s", "--per-day", "tokens=1", "--notify", "never", "--prompt", script(report("x")))
-    wait_until(lambda: home.status("ci")["status"] == "paused", "the budget to be used up", 40)
+    wait_until(lambda: home.status("ci")["status"] == "paused", "the budget to be used up")
     (notice,) = notice_texts(home)
     assert "of 1 tokens today" in notice and "backburner unpause" in notice
     assert any(run["status"] == "skipped" and "today" in run["error"] for run in history(home, "ci"))
@@ -280,11 +280,11 @@ def test_a_run_that_needs_approval_is_in_the_inbox_and_continues_after_it(home: 
     add_with_steps_file(home, "ci")
     steps(home, "ci", {"tool": "run_command", "args": {"command": "rm -f important"}}, report("done", "Removed."))
     home.ok("run-now", "ci")
-    wait_until(lambda: any(run["status"] == "waiting" for run in history(home, "ci")), "the run to wait", 40)
+    wait_until(lambda: any(run["status"] == "waiting" for run in history(home, "ci")), "the run to wait")
     (notice,) = notice_texts(home)
     assert notice.startswith("ci needs your approval:") and "rm -f important" in notice
     home.ok("approve", notice.split("backburner approve ")[1].split(";")[0])
-    wait_until(lambda: notice_texts(home) == ["ci: Removed."], "the run to continue", 40)
+    wait_until(lambda: notice_texts(home) == ["ci: Removed."], "the run to continue")
 
 
 def test_interactive_use_has_priority_and_the_background_run_continues_later(home: HomeCli, model: ScriptedModel) -> None:
@@ -293,7 +293,7 @@ def test_interactive_use_has_priority_and_the_background_run_continues_later(hom
     add_with_steps_file(home, "ci")
     steps(home, "ci", *[slow] * 6, report("done", "Finished."))
     run_id = home.ok("run-now", "ci").strip()
-    wait_until(lambda: len(model.requests) >= 2, "the background run to start", 40)
+    wait_until(lambda: len(model.requests) >= 2, "the background run to start")
     before = len(model.requests)
     answer = home.ok("ask", "Hello " + script({"hang": 1.5, "say": "Hi."}), "--wait")
     assert answer == "Hi.\n"
@@ -310,12 +310,12 @@ def test_a_killed_interactive_client_does_not_block_background_runs(home: HomeCl
     add_with_steps_file(home, "ci")
     steps(home, "ci", *[{"hang": 0.5, "tool": "memory_list", "args": {}}] * 4, report("done", "Finished."))
     run_id = home.ok("run-now", "ci").strip()
-    wait_until(lambda: len(model.requests) >= 1, "the background run to start", 40)
+    wait_until(lambda: len(model.requests) >= 1, "the background run to start")
     person = subprocess.Popen(
         [sys.executable, "-m", "backburner", "ask", "Hello " + script({"hang": 30, "say": "Hi."}), "--wait"],
         cwd=home.cwd, env=home.environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
     )  # fmt: skip
-    wait_until(lambda: any(run["status"] == "waiting" for run in history(home, "ci")), "the run to be suspended", 40)
+    wait_until(lambda: any(run["status"] == "waiting" for run in history(home, "ci")), "the run to be suspended")
     shown = home.ok("status", "ci")
     assert "Waiting because: the user is using the same model and has priority" in shown and "approve" not in shown
     person.kill()
@@ -346,7 +346,7 @@ def test_a_task_after_another_task_gets_its_result(home: HomeCli, model: Scripte
     (home.cwd / "show.sh").write_text('cat "$BACKBURNER_AFTER_RESULT"; tail -n 1 "$BACKBURNER_AFTER_LOG"\n')
     home.ok("add", "third", "--after", "second", "--notify", "always", "--yes", "--", "sh", "show.sh")
     home.ok("run-now", "first")
-    wait_until(lambda: home.status("third")["run_count"] == 1 and home.status("third")["run_status"] == "completed", "the chain", 40)
+    wait_until(lambda: home.status("third")["run_count"] == 1 and home.status("third")["run_status"] == "completed", "the chain")
     assert "the number is 42" in prompts(model)[-1]
     assert b"Heard." in home.log("third") and b'"exit_code": 0' in home.log("third")
     assert [run["cause"] for run in history(home, "third")] == ["after"]
@@ -358,9 +358,9 @@ def test_an_agent_gets_the_changes_in_the_output_of_a_command(home: HomeCli, mod
     value.write_text("one\nsame\n")
     words = ("add", "look", "--on", "command:cat value.txt", "--with", "every=1s", "--with", "compare=full")
     home.ok(*words, "--prompt", script(report("x", "Seen.")))
-    wait_until(lambda: [run for run in home.status("look:watch")["runs"] if run["completed_at"]], "the first output to be recorded", 40)
+    wait_until(lambda: [run for run in home.status("look:watch")["runs"] if run["completed_at"]], "the first output to be recorded")
     value.write_text("two\nsame\n")
-    wait_until(lambda: prompts(model), "the prompt of the agent", 40)
+    wait_until(lambda: prompts(model), "the prompt of the agent")
     assert "-one" in prompts(model)[0] and "+two" in prompts(model)[0] and "the changes in the output" in prompts(model)[0]
     home.ok("cancel", "look")
 

@@ -104,7 +104,7 @@ def test_a_task_in_a_subdirectory_runs_in_the_same_subdirectory(home: HomeCli) -
 def test_a_stopped_agent_leaves_its_changes_on_the_branch(home: HomeCli) -> None:
     task_id = home.ok("ask", "--worktree", script(write("a.txt", "half\n"), {"hang": 30, "say": "never"})).strip()
     checkout = home.root / "worktrees" / task_id / "a.txt"
-    wait_until(lambda: checkout.exists() and checkout.read_text() == "half\n", "the first change", 40)
+    wait_until(lambda: checkout.exists() and checkout.read_text() == "half\n", "the first change")
     home.ok("cancel", task_id)
     assert git(home, "show", f"backburner/{task_id}:a.txt") == "half\n"
     assert is_unchanged(home) and not checkout.exists()
@@ -113,10 +113,10 @@ def test_a_stopped_agent_leaves_its_changes_on_the_branch(home: HomeCli) -> None
 def test_a_killed_agent_can_be_resumed_in_its_worktree(home: HomeCli) -> None:
     task_id = home.ok("ask", "--worktree", script(write("a.txt", "half\n"), {"hang": 30, "say": "never"})).strip()
     checkout = home.root / "worktrees" / task_id / "a.txt"
-    wait_until(lambda: checkout.exists() and checkout.read_text() == "half\n", "the first change", 40)
+    wait_until(lambda: checkout.exists() and checkout.read_text() == "half\n", "the first change")
     for host in home.hosts("agents.process"):
         os.kill(host.pid, signal.SIGKILL)
-    wait_until(lambda: home.status(task_id)["status"] == "failed", "the task to be interrupted", 40)
+    wait_until(lambda: home.status(task_id)["status"] == "failed", "the task to be interrupted")
     assert checkout.read_text() == "half\n"
     home.ok("resume", task_id, script(write("new.txt", "rest\n"), {"say": "Now it is done."}))
     home.ok("wait", task_id)

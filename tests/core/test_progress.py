@@ -182,7 +182,7 @@ def test_summarizing_any_line_is_fast(text: str) -> None:
     code = (
         f"from backburner.core.progress import observed, reported, summarize; t = {text}; summarize(t); observed(t); reported(t.encode())"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=10)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 @given(st.text())

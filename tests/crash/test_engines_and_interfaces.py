@@ -78,7 +78,7 @@ def test_a_hundred_clients_of_a_new_home_get_one_engine(new_home: HomeCli, capsy
     finally:
         for client in clients:
             client.kill()
-    outputs = [client.communicate(timeout=10) for client in clients]
+    outputs = [client.communicate(timeout=60) for client in clients]
     assert [client.returncode for client in clients] == [0] * CLIENTS, [one[1] for one in outputs if one[1]][:3]
     ids = [one[0].strip() for one in outputs]
     assert len(set(ids)) == CLIENTS
@@ -164,7 +164,7 @@ def test_an_engine_that_starts_slowly_is_not_killed(home_cli: HomeCli) -> None:
     finally:
         for one in (second, slow):
             one.kill()
-            one.communicate(timeout=20)
+            one.communicate(timeout=60)
 
 
 def test_an_idle_engine_exits(home_cli: HomeCli) -> None:
@@ -172,7 +172,7 @@ def test_an_idle_engine_exits(home_cli: HomeCli) -> None:
     home_cli.configure(f"[engine]\nidle_exit_seconds = {IDLE}\n")
     home_cli.ok("run", "--", "echo", "hello")
     wait_until(lambda: query(home_cli, "SELECT state FROM runs") == [("completed",)], "the end")
-    wait_until(lambda: home_cli.engine is None and not home_cli.processes(), "the engine and its keeper to leave", 10)
+    wait_until(lambda: home_cli.engine is None and not home_cli.processes(), "the engine and its keeper to leave")
 
 
 def test_no_task_is_stranded_when_an_idle_engine_exits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -225,7 +225,7 @@ def test_no_task_is_stranded_by_many_short_clients(tmp_path: Path) -> None:
     try:
         with ThreadPoolExecutor(8) as clients:
             list(clients.map(client, range(8)))
-        wait_until(lambda: query(home_cli, "SELECT state, count(*) FROM runs GROUP BY state") == [("completed", 80)], "all ends", 30)
+        wait_until(lambda: query(home_cli, "SELECT state, count(*) FROM runs GROUP BY state") == [("completed", 80)], "all ends")
     finally:
         wait_for_stable_engine(home_cli)
         home_cli.stop_engine()

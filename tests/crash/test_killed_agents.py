@@ -52,11 +52,11 @@ def test_a_killed_agent_process_loses_no_message_and_runs_no_tool_twice(home: Ho
     finished = []
     for number in range(rounds):
         task_id = home.ok("ask", f"[[script: {json.dumps(steps(number))}]]").strip()
-        wait_until(lambda task_id=task_id: status(home, task_id)["status"] not in ("pending",), "it to start", 40)
+        wait_until(lambda task_id=task_id: status(home, task_id)["status"] not in ("pending",), "it to start")
         time.sleep(chance.uniform(0.0, 1.2))
         if (victim := agent_process(home)) and processes.send(victim, signal.SIGKILL):
             kills += 1
-        wait_until(lambda task_id=task_id: status(home, task_id)["status"] in ("completed", "failed"), "its end", 40)
+        wait_until(lambda task_id=task_id: status(home, task_id)["status"] in ("completed", "failed"), "its end")
         ended = status(home, task_id)
         if ended["status"] == "failed":
             assert ended["result"] == "lost" and "interrupted" in str(ended["error"]), ended
@@ -84,21 +84,21 @@ def test_two_agent_processes_never_run_one_conversation(home: HomeCli) -> None:
     from backburner.system.home import Home
 
     task_id = home.ok("ask", '[[script: [{"hang": 2, "say": "once"}]]]').strip()
-    wait_until(lambda: status(home, task_id)["status"] == "running", "it to start", 40)
+    wait_until(lambda: status(home, task_id)["status"] == "running", "it to start")
     others = [
         subprocess.run(process_command(Home(str(home.root)), "agents.process"), env=home.environ, timeout=30).returncode for _ in range(2)
     ]
     assert others == [3, 3], "there is one already"
-    wait_until(lambda: status(home, task_id)["status"] == "completed", "it to end", 40)
+    wait_until(lambda: status(home, task_id)["status"] == "completed", "it to end")
     assert home.log(task_id) == b"once\n"
 
 
 def test_a_concurrent_cancel_and_answer_give_one_end(home: HomeCli) -> None:
     for number in range(6):
         task_id = home.ok("ask", f'[[script: [{{"hang": {0.1 * number:.1f}, "say": "x"}}]]]').strip()
-        wait_until(lambda task_id=task_id: status(home, task_id)["status"] != "pending", "it to start", 40)
+        wait_until(lambda task_id=task_id: status(home, task_id)["status"] != "pending", "it to start")
         home.cli("cancel", task_id)
-        wait_until(lambda task_id=task_id: status(home, task_id)["status"] in ("completed", "cancelled"), "one end", 40)
+        wait_until(lambda task_id=task_id: status(home, task_id)["status"] in ("completed", "cancelled"), "one end")
         ends = [
             event["kind"]
             for event in home.json("events")
@@ -126,5 +126,5 @@ def test_only_one_of_a_hundred_concurrent_resumes_succeeds(home: HomeCli) -> Non
     with ThreadPoolExecutor(20) as pool:
         won = list(pool.map(resume, range(100)))
     assert sum(won) == 1
-    wait_until(lambda: status(home, task_id)["status"] == "completed", "the one to end", 40)
+    wait_until(lambda: status(home, task_id)["status"] == "completed", "the one to end")
     assert status(home, task_id)["run_count"] == 2

@@ -210,11 +210,11 @@ def test_crashes_with_more_than_ten_minutes_in_between_do_not_exhaust_the_keeper
     (keeper,) = home_cli.processes("backburner-keeper")
     engine = None
     for number in range(22):
-        wait_until(lambda: home_cli.engine not in (None, engine), "the next engine", 40)  # noqa: B023
+        wait_until(lambda: home_cli.engine not in (None, engine), "the next engine")  # noqa: B023
         engine = home_cli.engine
         clock.write_text(f"{1_700_000_000 + number * 700}\n")
         home_cli.kill_engine()
-    wait_until(lambda: home_cli.engine not in (None, engine), "the last engine", 40)
+    wait_until(lambda: home_cli.engine not in (None, engine), "the last engine")
     assert home_cli.processes("backburner-keeper") == [keeper]
     home_cli.ok("cancel", task_id)
 

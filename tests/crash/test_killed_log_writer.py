@@ -70,7 +70,7 @@ def play(home_cli: HomeCli, program: str, who: str, chance: random.Random) -> in
         if who == "everything but shims" and chance.random() < 0.5:
             home_cli.cli("status", task_id)  # starts another engine
         elif who != "everything but shims" and chance.random() < 0.5:  # so that the output continues
-            wait_until(lambda: done() or is_locked(str(folder / "output.log")), "a log writer", 30)
+            wait_until(lambda: done() or is_locked(str(folder / "output.log")), "a log writer")
         killed += kill(home_cli.log_writers)
         time.sleep(chance.random() ** 2 * 0.1)
     home_cli.cli("wait", task_id, "--timeout", "60")

@@ -84,7 +84,7 @@ def test_output_is_written_while_it_runs_after_such_a_kill(home_cli: HomeCli) ->
         wait_until(lambda: (home_cli.folder(task_id) / "output.log").exists(), "its log")
         home_cli.kill_engine()
         home_cli.cli("status", task_id)
-    wait_until(lambda: home_cli.log(task_id).endswith(b"\n100000\n"), "more output than a pipe can hold", 30)
+    wait_until(lambda: home_cli.log(task_id).endswith(b"\n100000\n"), "more output than a pipe can hold")
     gate.write_text("open\n")
     home_cli.cli("wait", task_id, "--timeout", "30")
     assert home_cli.status(task_id)["status"] == "completed"

@@ -48,7 +48,7 @@ def settings(home_cli: HomeCli) -> Iterator[Settings]:
 def add_webhook_task(home_cli: HomeCli, settings: Settings) -> None:
     arguments = ("add", "deploy", "--on", "webhook:deploy", "--with", "secret_env=HOOK_SECRET", "--", "echo", "deployed")
     home_cli.ok(*arguments, env={"HOOK_SECRET": "quiet"})
-    wait_until(lambda: settings.unsigned_status() == 401, "the receiver", 40)
+    wait_until(lambda: settings.unsigned_status() == 401, "the receiver")
 
 
 def edit_and_wait(home_cli: HomeCli, settings: Settings, receiver: Receiver) -> set[int]:
@@ -78,19 +78,19 @@ def test_webhooks_are_answered_during_an_edit_that_does_not_affect_them(home_cli
     assert edit_and_wait(home_cli, settings, receiver) == {401}
     assert post(f"http://127.0.0.1:{settings.port}/hooks/deploy", BODY, signed("quiet", BODY)) == 202
     home_cli.ok("cancel", "deploy")
-    wait_until(lambda: settings.unsigned_status() == 0, "the port to be closed", 40)
+    wait_until(lambda: settings.unsigned_status() == 0, "the port to be closed")
 
 
 def test_the_webhook_receiver_restarts_when_its_port_or_hosts_change(home_cli: HomeCli, settings: Settings) -> None:
     add_webhook_task(home_cli, settings)
     before, settings.port = settings.port, free_port()
     settings.write()
-    wait_until(lambda: settings.unsigned_status() == 401, "the new port", 40)
+    wait_until(lambda: settings.unsigned_status() == 401, "the new port")
     assert settings.unsigned_status(before) == 0
     settings.channels = 'hosts = "hooks.example"\n'
     settings.write()
     url = f"http://127.0.0.1:{settings.port}/hooks/deploy"
-    wait_until(lambda: post(url, BODY, {"Host": "hooks.example"}) == 401, "the new host name", 40)
+    wait_until(lambda: post(url, BODY, {"Host": "hooks.example"}) == 401, "the new host name")
     home_cli.ok("cancel", "deploy")
 
 
@@ -99,7 +99,7 @@ def test_an_invalid_file_keeps_the_previous_settings_and_is_reported(home_cli: H
     good = (home_cli.root / "config.toml").read_text()
     home_cli.configure(good + "[tasks\n")
     log = home_cli.root / "engine.log"
-    wait_until(lambda: "keeping the previous settings" in log.read_text(), "the log entry", 40)
+    wait_until(lambda: "keeping the previous settings" in log.read_text(), "the log entry")
     assert settings.unsigned_status() == 401
     output = home_cli.cli("doctor").stdout
     assert "not valid TOML" in output and "running processes keep the previous settings" in output
@@ -114,13 +114,13 @@ def test_the_gateway_stays_connected_during_an_edit_of_another_channel(home_cli:
         settings.channels = f"[channels.chat]\n{lines}"
         settings.write()
         home_cli.ok("propose", "watch", "--every", "1h", "--to", "chat", "--description", "Shall I?", "--", "true")
-        wait_until(lambda: find_message(discord, "watch"), "the question", 40)
-        wait_until(lambda: discord.connected, "the gateway connection", 20)
-        wait_until(lambda: len(discord.reactions(find_message(discord, "watch"))) == 2, "the two reactions", 20)
+        wait_until(lambda: find_message(discord, "watch"), "the question")
+        wait_until(lambda: discord.connected, "the gateway connection")
+        wait_until(lambda: len(discord.reactions(find_message(discord, "watch"))) == 2, "the two reactions")
         connections = discord.connections
         edit_and_wait(home_cli, settings, receiver)
         assert discord.connected and discord.connections == connections
         discord.react(find_message(discord, "watch"), PERSON, "✅")
-        wait_until(lambda: home_cli.status("watch")["status"] == "active", "the approval", 40)
+        wait_until(lambda: home_cli.status("watch")["status"] == "active", "the approval")
         home_cli.ok("cancel", "watch")
         home_cli.stop_all()

@@ -49,37 +49,37 @@ def find_message(discord: FakeDiscord, text: str) -> str:
 
 def test_a_proposal_is_answered_by_a_listed_user_also_after_a_restart(home: HomeCli, discord: FakeDiscord) -> None:
     home.ok("propose", "watch-deploy", "--every", "1h", "--description", "You kicked off a deploy.", "--", "true")
-    wait_until(lambda: find_message(discord, "watch-deploy"), "the question", 40)
+    wait_until(lambda: find_message(discord, "watch-deploy"), "the question")
     message = find_message(discord, "watch-deploy")
-    wait_until(lambda: len(discord.reactions(message)) == 2, "the two reactions", 20)
-    wait_until(lambda: discord.connected, "the gateway connection", 20)
+    wait_until(lambda: len(discord.reactions(message)) == 2, "the two reactions")
+    wait_until(lambda: discord.connected, "the gateway connection")
     discord.react(message, STRANGER, "✅")
     discord.react(message, STRANGER, "❌")
     home.stop_all()
     discord.react(message, PERSON, "✅")  # while no process runs
     assert home.status("watch-deploy")["status"] == "proposed"
-    wait_until(lambda: home.status("watch-deploy")["status"] == "active", "the reply to be found", 40)
+    wait_until(lambda: home.status("watch-deploy")["status"] == "active", "the reply to be found")
     assert str(home.status("watch-deploy")["approved_via"]).startswith("channel:chat:")
     home.ok("cancel", "watch-deploy")
     home.ok("propose", "another", "--every", "1h", "--description", "Shall I?", "--", "true")
-    wait_until(lambda: find_message(discord, "another"), "the second question", 40)
-    wait_until(lambda: discord.connected, "the gateway connection", 40)
-    wait_until(lambda: len(discord.reactions(find_message(discord, "another"))) == 2, "the two reactions", 20)
+    wait_until(lambda: find_message(discord, "another"), "the second question")
+    wait_until(lambda: discord.connected, "the gateway connection")
+    wait_until(lambda: len(discord.reactions(find_message(discord, "another"))) == 2, "the two reactions")
     discord.react(find_message(discord, "another"), PERSON, "❌")
-    wait_until(lambda: home.status("another")["status"] == "rejected", "the rejection", 40)
+    wait_until(lambda: home.status("another")["status"] == "rejected", "the rejection")
 
 
 def test_nothing_is_lost_after_a_dropped_gateway_and_a_rate_limit(home: HomeCli, discord: FakeDiscord) -> None:
     home.ok("propose", "watch", "--every", "1h", "--description", "Shall I?", "--", "true")
-    wait_until(lambda: find_message(discord, "watch"), "the question", 40)
-    wait_until(lambda: discord.connected, "the gateway connection", 20)
+    wait_until(lambda: find_message(discord, "watch"), "the question")
+    wait_until(lambda: discord.connected, "the gateway connection")
     discord.drop_gateway(resumable=False)
     discord.fail("POST /channels", 429, retry_after=0.3)
     home.finish("echo", "meanwhile")
     wait_until(lambda: find_message(discord, "meanwhile"), "the message after the rate limit", 60)
-    wait_until(lambda: discord.connected, "the gateway connection again", 40)
+    wait_until(lambda: discord.connected, "the gateway connection again")
     discord.react(find_message(discord, "watch"), PERSON, "✅")
-    wait_until(lambda: home.status("watch")["status"] == "active", "the approval", 40)
+    wait_until(lambda: home.status("watch")["status"] == "active", "the approval")
     home.ok("cancel", "watch")
 
 
@@ -88,7 +88,7 @@ def test_notices_are_delivered_once_when_processes_are_killed_during_delivery(ho
     rounds, chooser = (100 if LONG else 5), random.Random()
     for number in range(rounds):
         home.ok("run", "--", "echo", f"notice-{number:03}.")
-        wait_until(lambda: home.hosts("integrations.process"), "an integrations process", 40)
+        wait_until(lambda: home.hosts("integrations.process"), "an integrations process")
         time.sleep(chooser.uniform(0, 0.4))  # the time of the kill is random
         for process_id in home.hosts("integrations.process"):
             processes.send(process_id, signal.SIGKILL)
@@ -110,7 +110,7 @@ def signed(secret: str, body: bytes) -> dict[str, str]:
 def post(url: str, body: bytes, headers: dict[str, str]) -> int:
     request = urllib.request.Request(url, body, headers, method="POST")
     try:
-        with urllib.request.urlopen(request, timeout=5) as response:
+        with urllib.request.urlopen(request, timeout=60) as response:
             return int(response.status)
     except urllib.error.HTTPError as error:
         return error.code
@@ -142,11 +142,11 @@ def test_a_webhook_starts_an_agent_with_few_tools_and_the_payload_as_data(home: 
         home.ok(*arguments, env={"HOOK_SECRET": "quiet"})
         url = f"{home.environ['HOOKS']}/deploy"
         body = json.dumps({"text": injected_text}).encode()
-        wait_until(lambda: post(url, body, {}) == 401, "the receiver", 40)
+        wait_until(lambda: post(url, body, {}) == 401, "the receiver")
         assert post(url, body, signed("wrong", body)) == 401
         headers = signed("quiet", body)
         assert post(url, body, headers) == 202 and post(url, body, headers) == 409
-        wait_until(lambda: home.status("deploy")["run_status"] == "completed", "the run", 40)
+        wait_until(lambda: home.status("deploy")["run_status"] == "completed", "the run")
         model_request: dict[str, Any] = model.requests[0]
         tools = {tool["function"]["name"] for tool in model_request["tools"]}
         assert tools == {"read_file", "search_files", "memory_set", "memory_get", "memory_list", "final_result"}
@@ -162,7 +162,7 @@ def test_a_connection_with_an_incomplete_request_is_closed(home: HomeCli) -> Non
     arguments = ("add", "deploy", "--on", "webhook:deploy", "--with", "secret_env=HOOK_SECRET", "--", "true")
     home.ok(*arguments, env={"HOOK_SECRET": "quiet"})
     url = f"{home.environ['HOOKS']}/deploy"
-    wait_until(lambda: post(url, b"", {}) == 401, "the receiver", 40)
+    wait_until(lambda: post(url, b"", {}) == 401, "the receiver")
     with socket.create_connection(("127.0.0.1", urlsplit(url).port or 0), timeout=40) as connection:
         connection.sendall(b"POST /hooks/deploy HTTP/1.1\r\nHost: 127.0.0.1\r\n")
         assert post(url, b"", {}) == 401

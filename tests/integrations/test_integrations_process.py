@@ -63,7 +63,7 @@ def home(home_cli: HomeCli, receiver: Receiver) -> Iterator[HomeCli]:
 
 def test_a_notice_arrives_at_the_channel_and_in_the_inbox(home: HomeCli, receiver: Receiver) -> None:
     home.run("echo", "hello")
-    wait_until(lambda: receiver.messages, "the message", 40)
+    wait_until(lambda: receiver.messages, "the message")
     assert "completed: hello" in receiver.texts[0] and receiver.messages[0]["question"] is False
     (notice,) = home.json("inbox", "--ack")  # type: ignore[misc]
     assert notice["text"] == receiver.messages[0]["text"]
@@ -73,7 +73,7 @@ def test_a_notice_arrives_at_the_channel_and_in_the_inbox(home: HomeCli, receive
 def test_the_title_of_a_message_is_the_name_of_the_task(home: HomeCli, receiver: Receiver) -> None:
     home.ok("add", "watch", "--every", "1h", "--", "echo", "hello")
     home.ok("run-now", "watch")
-    wait_until(lambda: receiver.messages, "the message", 40)
+    wait_until(lambda: receiver.messages, "the message")
     assert (receiver.messages[0]["title"], receiver.texts) == ("watch", ["watch: hello"])
 
 
@@ -89,10 +89,10 @@ def test_an_unavailable_channel_delays_notices_and_keeps_their_order(home: HomeC
 def test_a_failed_delivery_is_shown_by_inbox_and_doctor_and_can_be_retried(home: HomeCli, receiver: Receiver) -> None:
     receiver.statuses = [404]
     home.finish("echo", "hello")
-    wait_until(lambda: "delivery failed (hook:" in home.cli("inbox").stderr, "the failed delivery", 40)
+    wait_until(lambda: "delivery failed (hook:" in home.cli("inbox").stderr, "the failed delivery")
     assert "delivery to channel 'hook' failed" in home.cli("doctor").stdout
     assert home.ok("inbox", "--again") == "Retrying 1 delivery.\n"
-    wait_until(lambda: receiver.messages, "the delivery after the retry", 40)
+    wait_until(lambda: receiver.messages, "the delivery after the retry")
     assert "delivery failed" not in home.cli("inbox").stderr
 
 
@@ -105,7 +105,7 @@ def test_all_notices_are_delivered_when_processes_are_killed(home: HomeCli, rece
     for number in range(12):
         home.run("echo", str(number))
         if number % 3 == 2:
-            wait_until(lambda: home.hosts("integrations.process"), "an integrations process", 40)
+            wait_until(lambda: home.hosts("integrations.process"), "an integrations process")
             for process_id in home.hosts("integrations.process"):
                 processes.send(process_id, signal.SIGKILL)
         if number % 4 == 3:
@@ -120,16 +120,16 @@ def test_quiet_hours_delay_notices_but_not_questions(home: HomeCli, receiver: Re
     home.finish("echo", "hello")
     done = home.cli("add", "clean", "--every", "1h", "--description", "Clean up", "--", "rm", "-rf", "build")
     assert done.returncode == 3
-    wait_until(lambda: any("Proposed: clean" in text for text in receiver.texts), "the question", 40)
+    wait_until(lambda: any("Proposed: clean" in text for text in receiver.texts), "the question")
     home.configure(settings)
-    wait_until(lambda: any("hello" in text for text in receiver.texts), "the delayed notice", 40)
+    wait_until(lambda: any("hello" in text for text in receiver.texts), "the delayed notice")
 
 
 def test_a_digest_combines_notices(home: HomeCli, receiver: Receiver) -> None:
     home.configure((home.root / "config.toml").read_text().replace("[notify]", "[notify]\ndigest_minutes = 0.05"))
     for number in range(3):
         home.finish("echo", f"number {number}")
-    wait_until(lambda: "number 2" in json.dumps(receiver.messages), "the digest", 40)
+    wait_until(lambda: "number 2" in json.dumps(receiver.messages), "the digest")
     assert len(receiver.messages) < 3 and any(message["title"].endswith("notices") for message in receiver.messages)
 
 
@@ -137,14 +137,14 @@ def test_a_changed_file_starts_a_run_also_after_downtime(home: HomeCli) -> None:
     watched = home.cwd / "watched.txt"
     watched.write_text("one")
     home.ok("add", "look", "--on", "file:watched.txt", "--shell", "--yes", "--", "cat $BACKBURNER_EVENT")
-    wait_until(lambda: has_source_state(home, "look"), "the first state of the source", 40)
+    wait_until(lambda: has_source_state(home, "look"), "the first state of the source")
     watched.write_text("two")
-    wait_until(lambda: runs(home, "look") == 1, "the first run", 40)
+    wait_until(lambda: runs(home, "look") == 1, "the first run")
     assert b"watched.txt" in home.log("look") and home.status("look")["event_source"] == "file"
     home.stop_all()
     watched.write_text("three")
     home.ok("list")
-    wait_until(lambda: runs(home, "look") == 2, "the run for the change during downtime", 40)
+    wait_until(lambda: runs(home, "look") == 2, "the run for the change during downtime")
     home.ok("cancel", "look")
 
 
@@ -152,21 +152,21 @@ def test_a_changed_command_output_starts_a_run(home: HomeCli) -> None:
     value = home.cwd / "value.txt"
     value.write_text("one")
     home.ok("add", "look", "--on", "command:cat value.txt", "--with", "every=1s", "--notify", "always", "--", "echo", "seen")
-    wait_until(lambda: runs(home, "look:watch") >= 2, "the first output", 40)
+    wait_until(lambda: runs(home, "look:watch") >= 2, "the first output")
     assert runs(home, "look") == 0
     value.write_text("two")
-    wait_until(lambda: runs(home, "look") == 1, "the change", 40)
+    wait_until(lambda: runs(home, "look") == 1, "the change")
     home.ok("cancel", "look")
     assert home.status("look:watch")["status"] == "cancelled"
 
 
 def test_a_changed_exit_code_starts_a_run_that_can_fail_itself(home: HomeCli) -> None:
     home.ok("add", "look", "--on", "command:test -e flag", "--with", "every=1s", "--with", "compare=exit", "--", "false")
-    wait_until(lambda: runs(home, "look:watch") >= 2, "the first output", 40)
+    wait_until(lambda: runs(home, "look:watch") >= 2, "the first output")
     known = {run["status"] for run in home.status("look:watch")["runs"]}  # type: ignore[attr-defined]
     assert known <= {"completed", "running", "pending", "skipped"}
     (home.cwd / "flag").touch()
-    wait_until(lambda: [run["status"] for run in home.status("look")["runs"]][-1:] == ["failed"], "the failed run", 40)  # type: ignore[attr-defined]
+    wait_until(lambda: [run["status"] for run in home.status("look")["runs"]][-1:] == ["failed"], "the failed run")  # type: ignore[attr-defined]
     home.ok("cancel", "look")
 
 
@@ -174,9 +174,9 @@ def test_a_done_task_cancels_its_watcher(home: HomeCli) -> None:
     value = home.cwd / "value.txt"
     value.write_text("one")
     home.ok("add", "look", "--on", "command:cat value.txt", "--with", "every=1s", "--max-runs", "1", "--", "echo", "seen")
-    wait_until(lambda: runs(home, "look:watch") >= 2, "the first output", 40)
+    wait_until(lambda: runs(home, "look:watch") >= 2, "the first output")
     value.write_text("two")
-    wait_until(lambda: home.status("look")["status"] == "done", "the only run", 40)
+    wait_until(lambda: home.status("look")["status"] == "done", "the only run")
     assert home.status("look:watch")["status"] == "cancelled"
 
 
@@ -194,7 +194,7 @@ def test_a_proposal_is_sent_as_a_question_with_its_details(home: HomeCli, receiv
     task_id = home.ok(
         "propose", "watch", "--cron", "0 9 * * 1-5", "--tz", "UTC", "--description", "CI was red twice.", "--", "true"
     ).strip()
-    wait_until(lambda: receiver.messages, "the question", 40)
+    wait_until(lambda: receiver.messages, "the question")
     message = receiver.messages[0]
     assert message["question"] is True and message["priority"] == 1
     for expected in (

@@ -125,7 +125,7 @@ def running_server() -> Iterator[WebhookServer]:
     created = WebhookServer()
     thread = threading.Thread(target=created.server.run, kwargs={"sockets": [created.listener]})
     thread.start()
-    wait_until(lambda: created.server.started, "uvicorn to listen", 10)
+    wait_until(lambda: created.server.started, "uvicorn to listen")
     yield created
     created.server.should_exit = True
     thread.join(10)

@@ -325,7 +325,7 @@ def test_each_file_change_is_approved_separately(home: HomeCli) -> None:
     task_id = ask(home, {"tools": calls}, {"say": "done"})
     assert "a.txt" in str(wait_for_status(home, task_id, "waiting")["error"])
     home.ok("approve", task_id)
-    wait_until(lambda: "b.txt" in str(home.status(task_id)["error"]), "the question about the second", 40)
+    wait_until(lambda: "b.txt" in str(home.status(task_id)["error"]), "the question about the second")
     assert "EVIL" in str(home.status(task_id)["error"])
     home.ok("reject", task_id)
     assert wait_for_status(home, task_id)["status"] == "completed"
@@ -341,7 +341,7 @@ def test_a_command_and_a_file_change_in_one_step_both_need_approval(home: HomeCl
     wait_for_status(home, task_id, "waiting")
     assert "answer that" in home.cli("reject", task_id).stderr
     home.ok("approve", runs(home, "rm old.txt")[0]["task_id"])
-    wait_until(lambda: "a.txt" in str(home.status(task_id)["error"]), "the question about the change", 40)
+    wait_until(lambda: "a.txt" in str(home.status(task_id)["error"]), "the question about the change")
     home.ok("approve", task_id)
     assert (
         wait_for_status(home, task_id)["status"] == "completed"

@@ -309,7 +309,7 @@ def test_after_ctrl_c_during_wait_the_command_continues_and_a_line_says_so(home_
     )  # fmt: skip
     assert client.stdout and client.stdout.readline()  # it waits now
     client.send_signal(signal.SIGINT)
-    told = client.communicate(timeout=20)[1].decode().splitlines()[-1]
+    told = client.communicate(timeout=60)[1].decode().splitlines()[-1]
     task_id = home_cli.status("last")["task_id"]
     assert client.returncode == 130
     assert told == f"Stopped waiting; {task_id} continues in the background. To follow it: backburner logs -f {task_id}"

@@ -168,7 +168,7 @@ def test_a_notice_on_a_cancelled_response_is_delivered_again(home_cli: HomeCli) 
         answers += [json.dumps(note) for note in client.notes]
         told = sum(f"<task-id>{task_id}" in text for text in (seen, *answers))
         if told == 0:  # its answer was cancelled on the way: it is offered again once that is certain
-            wait_until(lambda: "notices" in client.value("list_background_tasks"), "the notice to come again", 30)
+            wait_until(lambda: "notices" in client.value("list_background_tasks"), "the notice to come again")
         assert told <= 1
         assert "notices" not in client.value("list_background_tasks")
 

@@ -26,7 +26,7 @@ def completed(home_cli: HomeCli, name: str, count: int) -> None:
     def enough() -> bool:
         return sum(run["status"] == "completed" for run in history(home_cli, name)) >= count
 
-    wait_until(enough, f"{count} runs of {name}", 30)
+    wait_until(enough, f"{count} runs of {name}")
 
 
 def ran(home_cli: HomeCli, name: str) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def ran(home_cli: HomeCli, name: str) -> dict[str, Any]:
     def done() -> list[dict[str, Any]]:
         return [run for run in history(home_cli, name) if run["run_id"] == run_id and run["completed_at"]]
 
-    wait_until(done, f"{run_id} to end", 30)
+    wait_until(done, f"{run_id} to end")
     return done()[0]
 
 
@@ -89,7 +89,7 @@ def test_to_replaces_the_usual_channels(home_cli: HomeCli) -> None:
 
 def test_add_in_runs_once_after_the_delay(home_cli: HomeCli) -> None:
     home_cli.ok("add", "soon", "--in", "1s", "--", "echo", "once")
-    wait_until(lambda: home_cli.status("soon")["status"] == "done", "the only run", 30)
+    wait_until(lambda: home_cli.status("soon")["status"] == "done", "the only run")
     assert home_cli.status("soon")["kind"] == "oneshot" and home_cli.log("soon") == b"once\n"
 
 

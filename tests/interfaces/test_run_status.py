@@ -246,7 +246,7 @@ def test_a_command_reads_the_input_that_is_sent(home_cli: HomeCli) -> None:
         env=home_cli.environ,
         cwd=home_cli.cwd,
         check=True,
-        timeout=20,
+        timeout=60,
     )
     wait_until(lambda: home_cli.log(task_id) == b"got hello\ngot two\ngot lines\n", "the answers")
     home_cli.kill_engine()

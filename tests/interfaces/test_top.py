@@ -328,7 +328,7 @@ class Terminal:
 
     def wait_for(self, pattern: str) -> None:
         """Wait until a line on the screen matches."""
-        wait_until(lambda: any(re.search(pattern, line) for line in self.shown()), f"{pattern!r} on the screen", 20)
+        wait_until(lambda: any(re.search(pattern, line) for line in self.shown()), f"{pattern!r} on the screen")
 
     def wait_for_exit(self) -> int:
         """Wait until the program exits; return its exit code."""

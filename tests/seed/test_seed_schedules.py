@@ -117,7 +117,7 @@ def run_now(home_cli: HomeCli, name: str) -> dict[str, Any]:
     def run() -> dict[str, Any]:
         return next(run for run in home_cli.status(name)["runs"] if run["run_id"] == run_id)  # type: ignore[union-attr, attr-defined]
 
-    wait_until(lambda: run()["completed_at"] or run()["status"] == "waiting", f"{run_id} to end", 40)
+    wait_until(lambda: run()["completed_at"] or run()["status"] == "waiting", f"{run_id} to end")
     assert run()["status"] == "completed", run()
     return run()
 

@@ -13,7 +13,7 @@ async def test_a_server_is_ready_when_its_output_matches_a_pattern(home_cli: Hom
     """`ready_when` is a regular expression for a line of output."""
     async with Backburner.open(home_cli.root) as bb:
         entry = await bb.submit(["python3", "-c", SERVER], cwd=home_cli.cwd, ready_when=r"ready on \d+", approved=True)
-        entry = await bb.ready(entry.task.task_id, timeout=20)
+        entry = await bb.ready(entry.task.task_id, timeout=60)
         assert entry.is_ready
         await bb.cancel(entry.task.task_id)
 

@@ -49,7 +49,7 @@ def test_an_agent_waits_until_its_command_is_approved_or_rejected(home: HomeCli,
     """The command of an agent is a separate task. While it needs approval, the run of the agent is `waiting`."""
     (home.cwd / "old.txt").write_text("x")
     task_id = home.ok("ask", script({"tool": "run_command", "args": {"command": "rm old.txt"}}, {"say": "Finished."})).strip()
-    wait_until(lambda: home.status(task_id)["status"] == "waiting", "the agent to wait for approval", 40)
+    wait_until(lambda: home.status(task_id)["status"] == "waiting", "the agent to wait for approval")
     tasks = home.json("list")
     assert isinstance(tasks, list)
     (command,) = [task for task in tasks if task["command"] == ["rm", "old.txt"]]

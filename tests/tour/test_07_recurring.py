@@ -19,14 +19,14 @@ def run_now(home_cli: HomeCli, name: str) -> dict[str, Any]:
     def ended() -> list[dict[str, Any]]:
         return [run for run in runs(home_cli, name) if run["run_id"] == run_id and run["completed_at"]]
 
-    wait_until(ended, f"{run_id} to end", 30)
+    wait_until(ended, f"{run_id} to end")
     return ended()[0]
 
 
 def test_a_task_runs_at_its_interval_until_it_is_paused(home_cli: HomeCli) -> None:
     """`add` stores a recurring task. Each scheduled time (slot) has at most one run."""
     home_cli.ok("add", "tick", "--every", "1s", "--notify", "never", "--", "echo", "hello")
-    wait_until(lambda: len([run for run in runs(home_cli, "tick") if run["status"] == "completed"]) >= 2, "two runs", 30)
+    wait_until(lambda: len([run for run in runs(home_cli, "tick") if run["status"] == "completed"]) >= 2, "two runs")
     home_cli.ok("pause", "tick")
     slots = [run["slot"] for run in runs(home_cli, "tick")]
     assert len(slots) == len(set(slots))
@@ -67,6 +67,6 @@ def test_a_recurring_task_that_needs_approval_is_a_proposal(home_cli: HomeCli) -
 def test_a_slot_is_skipped_while_the_previous_run_is_active(home_cli: HomeCli) -> None:
     """Skipped slots stay in the history with the reason."""
     home_cli.ok("add", "slow", "--every", "1s", "--notify", "never", "--", "sleep", "3")
-    wait_until(lambda: any(run["status"] == "skipped" for run in runs(home_cli, "slow")), "a skipped slot", 30)
+    wait_until(lambda: any(run["status"] == "skipped" for run in runs(home_cli, "slow")), "a skipped slot")
     home_cli.ok("cancel", "slow")
     assert next(run for run in runs(home_cli, "slow") if run["status"] == "skipped")["error"]

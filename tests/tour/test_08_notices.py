@@ -78,6 +78,6 @@ def test_a_channel_receives_a_copy_of_each_notice(home_cli: HomeCli, endpoint: t
     url, received = endpoint
     home_cli.configure(f'{CONFIG}[channels.ops]\ntype = "webhook"\nurl = "{url}"\nsecret = "s3cret"\n[notify]\nto = "ops"\n')
     task_id = home_cli.ok("run", "--", "echo", "deployed").strip()
-    wait_until(lambda: received, "the webhook to be called", 40)
+    wait_until(lambda: received, "the webhook to be called")
     assert received[0]["task_id"] == task_id and "deployed" in str(received[0]["text"])
     home_cli.stop_all()

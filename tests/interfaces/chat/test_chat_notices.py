@@ -61,7 +61,7 @@ def test_many_notices_are_combined_into_one_line_while_the_user_types(chats: Cha
         assert line_of(terminal) == "› before after" and len(terminal.history.split("\n")) < 60
         terminal.wait(lambda t: re.search("(199|20[01]) unread", t.text))
         terminal.type(f"{CTRL_C}/inbox\r")
-        terminal.wait("Background task 199: x.", 30)
+        terminal.wait("Background task 199: x.")
         terminal.wait(lambda t: "unread" not in t.text)
 
 

@@ -30,8 +30,8 @@ def test_two_chats_answer_at_the_same_time(chats: Chats) -> None:
     with chats.open() as one, chats.open() as two:
         one.type("slowly one\r")
         two.type("slowly two\r")
-        one.wait("Finished slowly.", 30)
-        two.wait("Finished slowly.", 30)
+        one.wait("Finished slowly.")
+        two.wait("Finished slowly.")
 
 
 def test_a_chat_ended_by_another_process_starts_a_new_conversation(chats: Chats) -> None:
@@ -83,7 +83,7 @@ def test_a_slow_command_of_the_agent_continues_in_the_background(chats: Chats) -
     with chats.open() as terminal:
         terminal.type("something slow\r")
         terminal.wait("It goes on without us: task_")
-        terminal.wait("completed", 20)
+        terminal.wait("completed")
 
 
 def test_a_chat_killed_during_a_turn_is_resumed_without_loss(chats: Chats) -> None:
@@ -106,7 +106,7 @@ def test_a_chat_killed_during_a_turn_is_resumed_without_loss(chats: Chats) -> No
         assert terminal.history.count("First I look.") == 1 and terminal.history.count("do it twice") == 1
         terminal.type("and now?\r")
         terminal.wait("You said: and now?")
-        terminal.wait("completed", 15)
+        terminal.wait("completed")
     with chats.open("--resume") as terminal:
         terminal.wait("You said: and now?")
         assert "And this is the answer." in terminal.history

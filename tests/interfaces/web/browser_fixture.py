@@ -169,7 +169,7 @@ class ServedHome:
         """Pair a page as a person does: type the number that it shows at the terminal."""
         page.goto(self.address)
         number = page.locator(".number").inner_text().replace(" ", "").replace("\n", "")
-        self.terminal.wait("type the number", 30)
+        self.terminal.wait("type the number")
         self.terminal.type(f"{number}\r")
         page.locator("nav.rail").wait_for()
         self.state = page.context.storage_state(indexed_db=True)
@@ -180,7 +180,7 @@ class ServedHome:
         page.goto(f"{self.address}/settings")
         page.get_by_role("button", name="Add a passkey").click()
         number = page.locator(".pairing .number").inner_text().replace(" ", "").replace("\n", "")
-        self.terminal.wait("asks to approve with a passkey", 30)
+        self.terminal.wait("asks to approve with a passkey")
         self.terminal.type(f"{number}\r")
         page.get_by_role("button", name="Add another passkey").wait_for()
         self.credentials = authenticator.credentials
