@@ -5,7 +5,8 @@ quoting) are not read, and the gate requires approval for them. A word that is o
 """
 
 import re
-from typing import NamedTuple
+
+from backburner.core.light_typing import NamedTuple
 
 _KEYWORDS = frozenset(
     [

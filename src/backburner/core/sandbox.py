@@ -2,7 +2,8 @@
 
 import json
 from enum import StrEnum
-from typing import NamedTuple
+
+from backburner.core.light_typing import NamedTuple
 
 
 class Level(StrEnum):

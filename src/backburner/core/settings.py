@@ -5,10 +5,10 @@ No I/O: the caller reads the file. An unknown key or invalid value raises Config
 
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
 
 from backburner.core.errors import BadInput, ConfigError
 from backburner.core.known_agents import ACP, KNOWN_AGENTS, TYPES
+from backburner.core.light_typing import Any, NamedTuple
 
 Value = int | float | bool | str | tuple[str, ...]
 

@@ -2,7 +2,8 @@
 
 import os
 import re
-from typing import NamedTuple
+
+from backburner.core.light_typing import NamedTuple
 
 VARIABLE = "TRACEPARENT"
 _PATTERN = r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?"  # compiled when first needed

@@ -2,7 +2,8 @@
 
 import json
 import zlib
-from typing import TYPE_CHECKING
+
+from backburner.core.light_typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from backburner.store.database import Database

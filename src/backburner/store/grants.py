@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from backburner.core.grants import Grant
+from backburner.core.light_typing import TYPE_CHECKING
 from backburner.core.masking import masked_words
 
 if TYPE_CHECKING:

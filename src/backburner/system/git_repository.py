@@ -2,8 +2,8 @@
 
 import os
 import re
-from typing import NamedTuple
 
+from backburner.core.light_typing import NamedTuple
 from backburner.system.home import read_plain
 
 _MAX_REFS_BYTES = 4 << 20

@@ -10,10 +10,10 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
-from typing import Any, NamedTuple
 
 from backburner.core import formatting
 from backburner.core.ids import masked, run_id
+from backburner.core.light_typing import Any, NamedTuple
 from backburner.core.models import Run, RunFolder, Task
 from backburner.core.states import ENDED
 from backburner.system.home import Home, open_folder, open_plain, read_plain, write_atomically, write_pieces
