@@ -33,6 +33,16 @@ class Theirs(typing.NamedTuple):
         return self.count > 1
 
 
+@pytest.fixture(params=["first", "often"], autouse=True)
+def often_used(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the constructor of the first uses, and with the one that is compiled for a class that is used often."""
+    monkeypatch.setattr(light_typing, "_created", {})
+    monkeypatch.setattr(Ours, "__new__", light_typing.NamedTuple.__new__)
+    for _ in range(light_typing._COMPILE_AT if request.param == "often" else 0):
+        Ours("a")
+    assert (Ours.__new__ is light_typing.NamedTuple.__new__) == (request.param == "first")
+
+
 @pytest.mark.parametrize(
     ("values", "named"),
     [

@@ -37,6 +37,15 @@ else:
     def assert_never(value):
         raise AssertionError(f"{value!r} is not handled")
 
+    _COMPILE_AT = 20  # of a class with fewer records, compiling a constructor takes longer than it saves
+    _created: dict[type, int] = {}
+
+    def _constructor(cls):
+        fields = ", ".join(cls._fields)
+        constructor = eval(f"lambda cls, {fields}: new(cls, ({fields},))", {"new": tuple.__new__})
+        constructor.__defaults__ = tuple(cls._field_defaults.values())
+        return constructor
+
     class _NamedTupleType(type):
         @classmethod
         def __prepare__(cls, name, bases):
@@ -52,11 +61,14 @@ else:
                 setattr(cls, field, _tuplegetter(position, ""))
 
     class NamedTuple(tuple, metaclass=_NamedTupleType):
-        """Like `typing.NamedTuple`. A class is created in a tenth of the time, because no constructor is compiled for it."""
+        """Like `typing.NamedTuple`. A class is created in a tenth of the time, because its constructor is compiled only if it is used often."""
 
         _fields = ()
 
         def __new__(cls, *values, **named):
+            _created[cls] = _created.get(cls, 0) + 1
+            if _created[cls] == _COMPILE_AT:
+                cls.__new__ = staticmethod(_constructor(cls))
             if named or len(values) != len(cls._fields):
                 values += cls._rest(len(values), named)
             return tuple.__new__(cls, values)
