@@ -1,8 +1,8 @@
 """W3C trace context: parses and formats TRACEPARENT, and generates trace and span ids."""
 
 import os
-import re
 
+from backburner.core.deferred_modules import re
 from backburner.core.light_typing import NamedTuple
 
 VARIABLE = "TRACEPARENT"

@@ -1,8 +1,8 @@
 """Finds the repository that git would use in a folder, and its files. Reads only, and runs nothing."""
 
 import os
-import re
 
+from backburner.core.deferred_modules import re
 from backburner.core.light_typing import NamedTuple
 from backburner.system.home import read_plain
 

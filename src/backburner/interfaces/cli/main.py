@@ -7,7 +7,6 @@ import contextlib
 import gc
 import os
 import sys
-from importlib import import_module
 
 from backburner.core import optional_dependencies
 from backburner.core.errors import BackburnerError, BadInput
@@ -16,7 +15,7 @@ from backburner.interfaces.cli.plain_run import parse_plain_run
 
 if TYPE_CHECKING:
     import argparse
-    from types import SimpleNamespace
+    from types import ModuleType, SimpleNamespace
 
     from backburner.services.app import App
 
@@ -171,11 +170,11 @@ def _run(verb: str, args: "argparse.Namespace | SimpleNamespace") -> int:
     flags = dict(_parse_setting(word) for word in getattr(args, "set", []))
     if verb in _COMMANDS_WITHOUT_HOME:
         gc.enable()
-        return getattr(import_module(f"backburner.interfaces.{_COMMANDS_WITHOUT_HOME[verb]}"), verb)(args, flags)
+        return getattr(_interface(_COMMANDS_WITHOUT_HOME[verb]), verb)(args, flags)
     from backburner.services.app import open_app
     from backburner.system.caller_identity import current_caller
 
-    module = import_module(f"backburner.interfaces.{_COMMAND_MODULES.get(verb, 'cli.tasks')}")
+    module = _interface(_COMMAND_MODULES.get(verb, "cli.tasks"))
     gc.set_threshold(_GC_THRESHOLD)
     gc.enable()  # the launcher turns it off while modules load
     environ = dict(os.environ)
@@ -187,6 +186,12 @@ def _run(verb: str, args: "argparse.Namespace | SimpleNamespace") -> int:
         if verb in _USES_ENGINE_SETTINGS and any(origin.startswith("BACKBURNER_") for origin in app.config.origins.values()):
             _warn_of_ignored_settings(app)
         return getattr(module, "list_" if verb == "list" else verb.replace("-", "_"))(app, current_caller("cli", environ), args)
+
+
+def _interface(name: str) -> "ModuleType":
+    """A module of `interfaces`. Like `importlib.import_module`, without loading `importlib`."""
+    __import__(f"backburner.interfaces.{name}")
+    return sys.modules[f"backburner.interfaces.{name}"]
 
 
 def _warn_of_ignored_settings(app: "App") -> None:
