@@ -9,8 +9,8 @@ os.environ["COLUMNS"] = "100"
 from backburner.core import errors
 from backburner.core.settings import SETTINGS
 from backburner.core.states import RUN_TRANSITIONS, TASK_TRANSITIONS
+from backburner.interfaces.cli.arguments import TAKES_SETTINGS, VERBS, verb_parser
 from backburner.interfaces.cli.help import overview
-from backburner.interfaces.cli.main import TAKES_SETTINGS, VERBS, verb_parser
 from backburner.interfaces.mcp.tool_list import TOOLS_FILE, tools_file
 from backburner.interfaces.web.operations import BASE, OPERATIONS
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import backburner
 from backburner.core.settings import SETTINGS
-from backburner.interfaces.cli.main import VERBS
+from backburner.interfaces.cli.parsers import VERBS
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "backburner"

@@ -348,7 +348,7 @@ def test_a_closed_pipe_is_not_an_error(home_cli: HomeCli) -> None:
 
 
 def test_every_command_has_help(home_cli: HomeCli) -> None:
-    from backburner.interfaces.cli.main import VERBS
+    from backburner.interfaces.cli.parsers import VERBS
 
     for verb in VERBS:
         text = home_cli.ok(verb, "--help")
@@ -357,7 +357,7 @@ def test_every_command_has_help(home_cli: HomeCli) -> None:
 
 def test_the_overview_lists_every_command_once_in_a_group(home_cli: HomeCli) -> None:
     from backburner.interfaces.cli.help import GROUPS
-    from backburner.interfaces.cli.main import VERBS
+    from backburner.interfaces.cli.parsers import VERBS
 
     assert sorted(verb for verbs in GROUPS.values() for verb in verbs) == sorted(VERBS)
     lines = home_cli.ok("--help").splitlines()
@@ -368,8 +368,8 @@ def test_the_overview_lists_every_command_once_in_a_group(home_cli: HomeCli) -> 
 
 
 def test_the_help_ends_with_examples_that_can_be_parsed(home_cli: HomeCli) -> None:
+    from backburner.interfaces.cli.arguments import split, verb_parser
     from backburner.interfaces.cli.help import EXAMPLES
-    from backburner.interfaces.cli.main import split, verb_parser
 
     for verb in EXAMPLES:
         title, *examples = home_cli.ok(verb, "--help").rstrip().split("\n\n")[-1].splitlines()

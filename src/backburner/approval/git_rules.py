@@ -1,10 +1,10 @@
 """The effects of git in a sandbox, where the git folder is read-only: only what changes it, discards work or connects matters. Pure."""
 
-import re
 from collections.abc import Iterator
 
 from backburner.approval.effects import RUNS_PROGRAMS, CommandView, Effect, Finding, may_be_secret
 from backburner.approval.shell_parser import Word
+from backburner.core.deferred_modules import re
 
 _CONNECTS = frozenset(
     [

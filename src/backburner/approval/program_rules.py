@@ -5,12 +5,12 @@ Options and arguments that are not known to be harmless require approval.
 
 import itertools
 import os
-import re
 from collections.abc import Iterable, Iterator
 
 from backburner.approval.effects import CommandView, Effect, Finding, injects
 from backburner.approval.shell_parser import Word
 from backburner.approval.wrappers import Options
+from backburner.core.deferred_modules import re
 
 
 def no_effect(_: CommandView) -> Iterable[Finding]:

@@ -6,7 +6,6 @@ have the effect `unknown`, which requires approval.
 
 import itertools
 import os
-import re
 from collections.abc import Callable, Iterable
 
 from backburner.approval import git_rules, service_rules
@@ -32,6 +31,7 @@ from backburner.approval.program_tables import (
 )
 from backburner.approval.shell_parser import SimpleCommand, Word
 from backburner.approval.wrappers import RUNNERS, SHELLS, WRAPPERS, Options
+from backburner.core.deferred_modules import re
 
 _MAX_FOLDERS = 64
 _PROGRAM_RULES: dict[str, Callable[[CommandView], Iterable[Finding]]] = {

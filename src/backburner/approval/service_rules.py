@@ -3,11 +3,11 @@
 Commands that only read are known by their verb; everything else changes something or could, and requires approval.
 """
 
-import re
 from collections.abc import Iterator
 
 from backburner.approval.effects import CommandView, Effect, Finding
 from backburner.approval.shell_parser import Word
+from backburner.core.deferred_modules import re
 
 _GH = {
     "pr": "view list diff status checks",

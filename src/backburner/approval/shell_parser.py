@@ -6,10 +6,10 @@ tree-sitter is loaded only for shell text.
 
 import functools
 from collections.abc import Iterator
-from typing import Any, NamedTuple
 
 from backburner.approval import simple_shell
 from backburner.core.formatting import quoted
+from backburner.core.light_typing import Any, NamedTuple
 
 _MAX_LINE_CHARACTERS = 64 * 1024
 _MAX_DEPTH = 12

@@ -4,8 +4,8 @@ All shells interpret this subset in the same way. Lines with other syntax (subst
 quoting) are not read, and the gate requires approval for them. A word that is only a quoted here-document, `"$(cat <<'END' …)"`, is read.
 """
 
-import re
-from typing import NamedTuple
+from backburner.core.deferred_modules import re
+from backburner.core.light_typing import NamedTuple
 
 _KEYWORDS = frozenset(
     [
@@ -33,9 +33,9 @@ _KEYWORDS = frozenset(
     ]
 )
 _UNQUOTED = frozenset("_./:=@%+,^!-")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 # A text of several lines as one word, without expansions. No line begins like its end, which some shells would take for it.
-_DOCUMENT = re.compile(r"\"\$\(cat <<'([A-Z]{2,20})'\n((?:(?!\1).*\n)*)\1\n\)\"")
+_DOCUMENT = r"\"\$\(cat <<'([A-Z]{2,20})'\n((?:(?!\1).*\n)*)\1\n\)\""
 _WORD_ENDS = " \t\n;|&<>"
 
 
@@ -93,7 +93,7 @@ def _read(line: str) -> list[Simple]:
 
 def _add(current: Simple, token: Token) -> None:
     name, equals, value = token.text.partition("=")
-    if not current.words and equals and _NAME.fullmatch(name):
+    if not current.words and equals and re.fullmatch(_NAME, name):
         current.assigned.append((name, token._replace(text=value)))
         return
     if not current.words and not token.quoted and token.text in _KEYWORDS:
@@ -125,7 +125,7 @@ def _word(line: str, index: int) -> tuple[Token, int]:
             if end < 0:
                 raise _NotSimple
             text, quoted, index = text + line[index + 1 : end], True, end + 1
-        elif document := _DOCUMENT.match(line, index):
+        elif document := re.compile(_DOCUMENT).match(line, index):
             text, quoted, index = text + _content(document), True, document.end()
         elif c == '"':
             inner, whole, index = _double(line, index + 1)
@@ -135,7 +135,7 @@ def _word(line: str, index: int) -> tuple[Token, int]:
                 raise _NotSimple
             text, quoted, index = text + line[index + 1], True, index + 2
         elif c == "$":
-            matched = _NAME.match(line, index + 1)
+            matched = re.compile(_NAME).match(line, index + 1)
             if not matched:
                 raise _NotSimple
             text, known, index = text + line[index : matched.end()], False, matched.end()
@@ -155,11 +155,11 @@ def _word(line: str, index: int) -> tuple[Token, int]:
 
 def document(text: str) -> str | None:
     """The content of a word that is `"$(cat <<'END' …)"`; None for other words."""
-    matched = _DOCUMENT.fullmatch(text)
+    matched = re.fullmatch(_DOCUMENT, text)
     return _content(matched) if matched else None
 
 
-def _content(document: re.Match[str]) -> str:
+def _content(document: "re.Match[str]") -> str:
     return document.group(2).rstrip("\n")
 
 
@@ -175,7 +175,7 @@ def _double(line: str, index: int) -> tuple[str, bool, int]:
                 raise _NotSimple
             text, index = text + line[index + 1], index + 2
         elif c == "$":
-            matched = _NAME.match(line, index + 1)
+            matched = re.compile(_NAME).match(line, index + 1)
             if not matched:
                 raise _NotSimple
             text, known, index = text + line[index : matched.end()], False, matched.end()

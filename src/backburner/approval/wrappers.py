@@ -2,9 +2,9 @@
 
 import os
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from backburner.approval.shell_parser import SimpleCommand, Word, parse
+from backburner.core.light_typing import NamedTuple
 
 _MAX_DEPTH = 12
 

@@ -2,9 +2,9 @@
 
 import contextlib
 import os
-from typing import Any
 
 from backburner.core.errors import BackburnerError, BadInput
+from backburner.core.light_typing import Any
 from backburner.core.settings import Config, Value, resolve
 from backburner.system.home import Home, read_plain, write_atomically
 from backburner.system.paths import CHECKED_CONFIG, checked_mark, stamp

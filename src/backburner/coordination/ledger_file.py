@@ -3,8 +3,7 @@
 Nothing is lost: commands continue, and the next engine takes them over.
 """
 
-from typing import TYPE_CHECKING
-
+from backburner.core.light_typing import TYPE_CHECKING
 from backburner.store.ledger import open_ledger
 
 if TYPE_CHECKING:

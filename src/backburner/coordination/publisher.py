@@ -2,10 +2,10 @@
 
 import contextlib
 import time
-from typing import TYPE_CHECKING
 
 from backburner.coordination.changes import ChangeFeed
 from backburner.coordination.supervision import EngineSupervisor, has_no_owner
+from backburner.core.light_typing import TYPE_CHECKING
 from backburner.core.models import RUNNERS, Entry
 from backburner.core.states import ENDED, RunState
 from backburner.system import run_files

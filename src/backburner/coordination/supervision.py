@@ -2,10 +2,10 @@
 
 import contextlib
 import time
-from typing import TYPE_CHECKING
 
 from backburner.coordination.changes import ChangeFeed
 from backburner.core.errors import EngineUnavailable
+from backburner.core.light_typing import TYPE_CHECKING
 from backburner.core.models import EXTERNAL, RUNNERS, Clock, ProcessId, Run
 from backburner.core.states import RUNNING_STATES
 from backburner.system import run_files

@@ -1,8 +1,8 @@
 """Records exchanged between the run queue and a runner: claimed runs and their results."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
+from backburner.core.light_typing import NamedTuple
 from backburner.core.models import ProcessId, Run, Task
 from backburner.core.states import Result, RunState
 from backburner.core.terminal_text import encodable

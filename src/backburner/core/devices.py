@@ -3,7 +3,7 @@
 Times are milliseconds UTC.
 """
 
-from typing import NamedTuple
+from backburner.core.light_typing import NamedTuple
 
 MAX_UNUSED_MS = 30 * 86_400_000  # a page that was not used for so long must be paired again
 PAIRING_MS = 120_000  # how long a number that a page shows is valid

@@ -1,6 +1,6 @@
 """SHA-256 without OpenSSL, which `hashlib` loads and which would make `backburner run` 4 ms slower."""
 
-from typing import TYPE_CHECKING
+from backburner.core.light_typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hashlib import sha256

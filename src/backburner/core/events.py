@@ -1,6 +1,6 @@
 """Records for the events of the ledger and the spans of a trace."""
 
-from typing import NamedTuple
+from backburner.core.light_typing import NamedTuple
 
 STEP_DECIDED = "step_decided"  # the gate decided on a step of an external agent
 

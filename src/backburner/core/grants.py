@@ -1,6 +1,6 @@
 """Permanent permissions."""
 
-from typing import NamedTuple
+from backburner.core.light_typing import NamedTuple
 
 
 class Grant(NamedTuple):

@@ -9,9 +9,11 @@ _used_ids: dict[str, object] = {}
 
 def slug(text: str, max_length: int = 32) -> str:
     """Turn `text` into a part of an id or folder name: letters, digits, dots, dashes and underscores only."""
-    import re  # slow to load, and not needed for a list
+    if not (text.isascii() and text.isalnum()):
+        import re  # slow to load, and most names of programs do not need it
 
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:max_length] or "task"
+        text = re.sub(r"[^A-Za-z0-9._-]+", "-", text)
+    return text.strip("-._")[:max_length] or "task"
 
 
 def stem(command: list[str] | tuple[str, ...], shell: bool = False) -> str:
@@ -72,6 +74,8 @@ _SECRET = r"(?i)(secret|token|passw|pwd$|api_?key|access_?key|private|credential
 
 def masked(env: dict[str, str]) -> dict[str, str]:
     """Return the variables with the values of secret-looking names replaced by `***`."""
+    if not env:
+        return {}
     import re
 
     return {name: "***" if re.search(_SECRET, name) else value for name, value in env.items()}

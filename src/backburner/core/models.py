@@ -5,11 +5,13 @@ integer milliseconds UTC, as in the ledger; the interfaces format them.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
 
-from backburner.core.devices import Device
+from backburner.core.light_typing import TYPE_CHECKING, Any, NamedTuple
 from backburner.core.states import LIVE, PauseKind, Result, RunState, TaskState, WaitKind
 from backburner.core.task_spec import TaskSpec
+
+if TYPE_CHECKING:
+    from backburner.core.devices import Device
 
 Clock = Callable[[], int]  # milliseconds UTC
 PRIORITIES = {"high": 1, "normal": 0, "low": -1}

@@ -1,7 +1,6 @@
 """Notices: messages for a person, a session or a channel."""
 
-from typing import NamedTuple
-
+from backburner.core.light_typing import NamedTuple
 from backburner.core.states import NoticeKind
 
 

@@ -1,7 +1,8 @@
 """Recipients of notices. The ledger stores a recipient as text (`inbox`, `session:CLIENT:KEY`, `to:CHANNEL`); only this module parses it."""
 
 from enum import StrEnum
-from typing import NamedTuple
+
+from backburner.core.light_typing import NamedTuple
 
 
 class RecipientKind(StrEnum):

@@ -1,9 +1,8 @@
 """Decides what follows the end of a run of a recurring task: a notice, a retry, a pause, or the end of the task. The ledger applies it."""
 
-from typing import NamedTuple
-
 from backburner.core.claims import RunResult
 from backburner.core.formatting import sentence
+from backburner.core.light_typing import NamedTuple
 from backburner.core.models import DISCOVERY, Run, Submission, Task
 from backburner.core.states import Result, RunState, TaskEvent, TaskState
 from backburner.core.task_spec import SourceKind

@@ -1,8 +1,9 @@
 """How a command runs that nobody approved: what it can see, write and reach. Pure."""
 
-import json
 from enum import StrEnum
-from typing import NamedTuple
+
+from backburner.core import light_json as json
+from backburner.core.light_typing import NamedTuple
 
 
 class Level(StrEnum):

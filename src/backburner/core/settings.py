@@ -3,12 +3,12 @@
 No I/O: the caller reads the file. An unknown key or invalid value raises ConfigError, which names the key and its line.
 """
 
-import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
 
+from backburner.core.deferred_modules import re
 from backburner.core.errors import BadInput, ConfigError
 from backburner.core.known_agents import ACP, KNOWN_AGENTS, TYPES
+from backburner.core.light_typing import Any, NamedTuple
 
 Value = int | float | bool | str | tuple[str, ...]
 

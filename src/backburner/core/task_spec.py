@@ -4,9 +4,9 @@ A TaskSpec is stored with its task, and `restart` submits it again. Named tuples
 """
 
 from enum import StrEnum
-from typing import Any, NamedTuple
 
 from backburner.core.errors import BadInput
+from backburner.core.light_typing import Any, NamedTuple
 
 
 class Limits(NamedTuple):

@@ -3,10 +3,10 @@
 import json
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backburner.core import formatting, task_table
 from backburner.core.ids import outside_id, slug
+from backburner.core.light_typing import TYPE_CHECKING, Any, NamedTuple
 from backburner.core.masking import masked_line, masked_words
 from backburner.core.models import PRIORITIES, SANDBOX, Entry, Run, Task
 from backburner.core.sandbox import Network, sandbox_from

@@ -1,8 +1,9 @@
 """W3C trace context: parses and formats TRACEPARENT, and generates trace and span ids."""
 
 import os
-import re
-from typing import NamedTuple
+
+from backburner.core.deferred_modules import re
+from backburner.core.light_typing import NamedTuple
 
 VARIABLE = "TRACEPARENT"
 _PATTERN = r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?"  # compiled when first needed

@@ -6,11 +6,11 @@ Each service is created on first use, so that `backburner list` does not load wh
 import os
 import time
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from backburner.coordination.changes import ChangeFeed
 from backburner.coordination.config_file import ConfigFile
 from backburner.coordination.supervision import EngineSupervisor
+from backburner.core.light_typing import TYPE_CHECKING
 from backburner.core.models import ENGINE, Clock
 from backburner.core.settings import Config
 from backburner.services.queries import Queries

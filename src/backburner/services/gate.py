@@ -8,14 +8,15 @@ import contextlib
 import os
 import stat
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from backburner.approval.policy import Decision, Rule, SandboxSettings, Verdict, judge, judge_for_sandbox
 from backburner.coordination.config_file import ConfigFile
+from backburner.core import light_json as json
 from backburner.core.claims import Recheck
 from backburner.core.digests import sha256
 from backburner.core.errors import BadInput
 from backburner.core.grants import Grant
+from backburner.core.light_typing import TYPE_CHECKING
 from backburner.core.models import Entry, Submission, Task
 from backburner.core.recurring import tools_of
 from backburner.core.sandbox import Sandbox, Support
@@ -238,8 +239,6 @@ def _digest(*values: object) -> str:
 
 
 def _digest_of(value: object) -> str:
-    import json
-
     return sha256(json.dumps(value, sort_keys=True).encode("utf-8", "surrogateescape")).hexdigest()
 
 

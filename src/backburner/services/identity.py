@@ -6,10 +6,10 @@ every process that Backburner starts (docs/approval.md describes what this canno
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from backburner.coordination.config_file import ConfigFile
 from backburner.core.errors import NotAPerson, NotYourTask
+from backburner.core.light_typing import TYPE_CHECKING
 from backburner.core.models import Caller, Task
 from backburner.core.sessions import is_chat
 from backburner.system.processes import inherited_variables, is_alive, is_confined, is_inside

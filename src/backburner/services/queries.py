@@ -1,11 +1,11 @@
 """Finds and lists tasks, runs, events and traces. Writes nothing: an overdue proposal is shown as expired; the engine records that."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 from backburner.coordination.supervision import EngineSupervisor
 from backburner.core.errors import AmbiguousId, BadInput, BatchNotFound, NoTasks, SpanNotFound, TaskNotFound
 from backburner.core.ids import outside_id
+from backburner.core.light_typing import TYPE_CHECKING, Any
 from backburner.core.models import SANDBOX, Batch, Caller, Clock, Entry, Run
 from backburner.core.states import RunState, TaskState
 from backburner.system.paths import project_of

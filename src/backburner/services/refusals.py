@@ -1,10 +1,10 @@
 """Remembers tasks that a person rejected (for a day) or cancelled (for a year), so that agents cannot submit them again."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from backburner.core.digests import sha256
 from backburner.core.errors import ApprovalDenied
+from backburner.core.light_typing import TYPE_CHECKING
 from backburner.core.models import Clock, Submission, Task
 from backburner.system.paths import project_of
 

@@ -4,13 +4,13 @@ Every interface submits tasks through this module, so none can bypass approval.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
 
 from backburner.coordination.config_file import ConfigFile
 from backburner.coordination.publisher import Publisher
 from backburner.core import ids, trace_context
 from backburner.core.errors import ApprovalDenied, BadInput, TaskNotFound
 from backburner.core.formatting import short_fingerprint
+from backburner.core.light_typing import TYPE_CHECKING, NamedTuple
 from backburner.core.masking import masked_line
 from backburner.core.models import DISCOVERY, EXTERNAL, Approval, Caller, Clock, Entry, ProcessId, Submission
 from backburner.core.optional_dependencies import need

@@ -1,8 +1,8 @@
 """Validates submissions before the gate judges them. Raises BadInput for a task that could never run."""
 
 import os
-import re
 
+from backburner.core.deferred_modules import re
 from backburner.core.errors import BadInput
 from backburner.core.models import NOTIFY, PRIORITIES, Submission
 from backburner.core.recurring import PRECHECK_CONDITIONS

@@ -1,10 +1,10 @@
 """Claims pending runs: which runs come next, and assigning them to an owner. Runs inside the caller's transaction."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from backburner.core.claims import ClaimedRun
 from backburner.core.errors import StaleRun
+from backburner.core.light_typing import TYPE_CHECKING
 from backburner.core.models import AGENT_LANES, ProcessId, Run
 from backburner.core.states import RunEvent, advance
 from backburner.store.rows import RUN, TASK, WIDTH, run_of, task_of

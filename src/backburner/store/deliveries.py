@@ -1,8 +1,8 @@
 """Deliveries of notices to channels: pending, delivered and failed ones, and messages that wait for an answer."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from backburner.core.light_typing import TYPE_CHECKING
 from backburner.core.notices import Notice
 from backburner.store.rows import NOTICE, OUTGOING, notice_of
 

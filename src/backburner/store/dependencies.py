@@ -1,9 +1,9 @@
 """Dependencies between tasks: a task waits until all its dependencies have completed, and fails if one of them does not."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from backburner.core.claims import RunResult
+from backburner.core.light_typing import TYPE_CHECKING
 from backburner.core.models import Entry, Task
 from backburner.core.states import Result, RunState, TaskState
 

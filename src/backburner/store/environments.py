@@ -1,8 +1,9 @@
 """Environments of submitted tasks. Most tasks of a user share one, so each distinct environment is stored once."""
 
-import json
 import zlib
-from typing import TYPE_CHECKING
+
+from backburner.core import light_json as json
+from backburner.core.light_typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from backburner.store.database import Database

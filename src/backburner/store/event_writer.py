@@ -1,7 +1,7 @@
 """Writes events, inside the transaction that they describe."""
 
-import json
-from typing import TYPE_CHECKING
+from backburner.core import light_json as json
+from backburner.core.light_typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from backburner.store.database import Database

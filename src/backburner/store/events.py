@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from backburner.core.events import Event
+from backburner.core.light_typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from backburner.store.database import Database

@@ -1,10 +1,10 @@
 """Permanent permissions in the ledger: trusted projects, and the commands and ports that are always allowed in a project."""
 
-import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from backburner.core import light_json as json
 from backburner.core.grants import Grant
+from backburner.core.light_typing import TYPE_CHECKING
 from backburner.core.masking import masked_words
 
 if TYPE_CHECKING:

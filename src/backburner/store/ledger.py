@@ -3,9 +3,10 @@
 import os
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
 
+from backburner.core.light_typing import TYPE_CHECKING
 from backburner.store.live_work import LiveWorkRepository
+from backburner.store.on_first_use import on_first_use
 from backburner.store.queries import QueryRepository
 from backburner.store.task_reader import TaskReader
 
@@ -68,81 +69,81 @@ class Ledger:
     def triggers(self) -> "TriggerStore":
         return self._writers.triggers
 
-    @cached_property
+    @on_first_use
     def records(self) -> "RecordStore":
         from backburner.store.records import RecordRepository
 
         return RecordRepository(self.database)
 
-    @cached_property
+    @on_first_use
     def sessions(self) -> "SessionStore":
         from backburner.store.sessions import SessionRepository
         from backburner.store.waiting_runs import WaitingRuns
 
         return SessionRepository(self.database, WaitingRuns(self.database, self._events))
 
-    @cached_property
+    @on_first_use
     def deliveries(self) -> "DeliveryStore":
         from backburner.store.deliveries import DeliveryRepository
         from backburner.store.watched_tasks import WatchedTasks
 
         return DeliveryRepository(self.database, self._events, WatchedTasks(self.database))
 
-    @cached_property
+    @on_first_use
     def _events(self) -> "EventWriter":
         from backburner.store.event_writer import EventWriter
 
         return EventWriter(self.database)
 
-    @cached_property
+    @on_first_use
     def events(self) -> "EventStore":
         from backburner.store.events import EventRepository
 
         return EventRepository(self.database, self._events)
 
-    @cached_property
+    @on_first_use
     def notices(self) -> "NoticeStore":
         from backburner.store.notices import NoticeRepository
 
         return NoticeRepository(self.database)
 
-    @cached_property
+    @on_first_use
     def pages(self) -> "TaskPages":
         from backburner.store.task_pages import TaskPageRepository
 
         return TaskPageRepository(self.database)
 
-    @cached_property
+    @on_first_use
     def devices(self) -> "DeviceStore":
         from backburner.store.devices import DeviceRepository
 
         return DeviceRepository(self.database, self._events)
 
-    @cached_property
+    @on_first_use
     def proofs(self) -> "ProofStore":
         from backburner.store.proofs import ProofRepository
 
         return ProofRepository(self.database, self._events)
 
-    @cached_property
+    @on_first_use
     def grants(self) -> "GrantStore":
         from backburner.store.grants import GrantRepository
 
         return GrantRepository(self.database, self._events)
 
-    @cached_property
+    @on_first_use
     def memory(self) -> "MemoryStore":
         from backburner.store.memory import MemoryRepository
 
         return MemoryRepository(self.database)
 
-    @cached_property
+    @on_first_use
     def refusals(self) -> "RefusalStore":
         from backburner.store.refusals import RefusalRepository
 
         return RefusalRepository(self.database)
 
-    @cached_property
+    @on_first_use
     def external_tasks(self) -> "ExternalTaskStore":
         from backburner.store.external_tasks import ExternalTaskRepository
 

@@ -1,8 +1,8 @@
 """What is live or due. Every command reads this first, to decide whether an engine must run."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from backburner.core.light_typing import TYPE_CHECKING
 from backburner.core.models import EXTERNAL, Run
 from backburner.store.rows import ACTIVE_RUNS, LIVE_RUNS, RUN, run_of
 

@@ -2,8 +2,8 @@
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from backburner.core.light_typing import TYPE_CHECKING
 from backburner.core.models import Run, Task
 from backburner.core.recipients import PERSON, Recipient, RecipientKind, recipient_of
 from backburner.core.sessions import is_chat

@@ -1,8 +1,8 @@
 """Trigger events of a task that have no run yet. They are kept, and one run handles all of them."""
 
 import json
-from typing import TYPE_CHECKING
 
+from backburner.core.light_typing import TYPE_CHECKING
 from backburner.core.models import Task
 from backburner.core.states import TaskState
 

@@ -1,10 +1,10 @@
 """Reads the ledger: single tasks, lists, dependencies, and the spans of a trace. Never writes."""
 
-import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from backburner.core import light_json as json
 from backburner.core.ids import outside_id
+from backburner.core.light_typing import TYPE_CHECKING
 from backburner.core.models import SANDBOX, Batch, Entry, Run
 from backburner.core.sessions import Client
 from backburner.core.states import LIVE, RunState

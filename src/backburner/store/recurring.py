@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING
 
 from backburner.core import recurring
 from backburner.core.errors import BadInput, LedgerUnavailable, StaleTask
+from backburner.core.light_typing import TYPE_CHECKING
 from backburner.core.models import Entry, Task
 from backburner.core.states import PauseKind, TaskEvent, TaskState
 from backburner.store.parameters import groups, places

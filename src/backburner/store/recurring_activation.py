@@ -1,8 +1,7 @@
 """Activates recurring tasks: checks the limits, and sets the first due time and the task it follows."""
 
-from typing import TYPE_CHECKING
-
 from backburner.core.errors import BadInput
+from backburner.core.light_typing import TYPE_CHECKING
 from backburner.core.models import Entry, Task
 
 if TYPE_CHECKING:

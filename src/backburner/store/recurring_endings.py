@@ -2,11 +2,11 @@
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
 
 from backburner.core import recurring
 from backburner.core.claims import RunResult
 from backburner.core.formatting import describe_result
+from backburner.core.light_typing import TYPE_CHECKING, NamedTuple
 from backburner.core.models import Run, Task
 from backburner.core.states import NoticeKind, Result, RunEvent, RunState, TaskEvent, TaskState
 

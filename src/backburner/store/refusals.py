@@ -1,7 +1,6 @@
 """Refusals: tasks that a user rejected or removed, so that agents do not request them again automatically."""
 
-from typing import TYPE_CHECKING
-
+from backburner.core.light_typing import TYPE_CHECKING
 from backburner.core.models import Task
 
 if TYPE_CHECKING:

@@ -1,9 +1,9 @@
 """Converts between rows of the ledger and core records: JSON for compound values, text for identities."""
 
 import functools
-import json
 from itertools import pairwise
 
+from backburner.core import light_json as json
 from backburner.core.models import Decision, Entry, ProcessId, RecurringState, Run, RunCause, RunEnd, Task, TraceIds, Wait
 from backburner.core.notices import Notice
 from backburner.core.recipients import RecipientKind

@@ -2,13 +2,13 @@
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from backburner.core import recurring
 from backburner.core.claims import RunResult
 from backburner.core.errors import StaleRun
 from backburner.core.formatting import agent_notice, describe_result, notice_text
 from backburner.core.ids import outside_id
+from backburner.core.light_typing import TYPE_CHECKING
 from backburner.core.models import AGENT_LANES, DISCOVERY, SANDBOX, Decision, Entry, Run, Task
 from backburner.core.states import (
     Result,

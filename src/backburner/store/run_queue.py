@@ -4,12 +4,12 @@ Every method is one transaction, guarded by the expected state and owner: StaleR
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, assert_never
 
 from backburner.core import recurring
 from backburner.core.claims import ClaimedRun, RunResult, Settled
 from backburner.core.errors import StaleRun
 from backburner.core.formatting import delay_text, short_fingerprint
+from backburner.core.light_typing import TYPE_CHECKING, assert_never
 from backburner.core.masking import masked_line
 from backburner.core.models import AGENT_LANES, ENGINE, EXTERNAL, Entry, ProcessId, Run
 from backburner.core.states import LIVE, RUNNING_STATES, NoticeKind, Result, RunEvent, RunState, TaskState, WaitKind, advance

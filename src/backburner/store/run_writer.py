@@ -2,10 +2,10 @@
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 from backburner.core import ids, trace_context
 from backburner.core.errors import StaleTask
+from backburner.core.light_typing import TYPE_CHECKING, Any
 from backburner.core.models import ENGINE, Run, RunCause, Task
 from backburner.core.states import Result, RunEvent, RunState
 from backburner.store.rows import run_row

@@ -1,8 +1,7 @@
 """Reads one task with its latest run. Nearly every repository uses this."""
 
-from typing import TYPE_CHECKING
-
 from backburner.core.errors import TaskNotFound
+from backburner.core.light_typing import TYPE_CHECKING
 from backburner.core.models import Entry
 from backburner.store.rows import ENTRY, entry_of
 

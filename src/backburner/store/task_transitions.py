@@ -1,9 +1,8 @@
 """State changes of tasks, as the table in core/states.py allows them: guarded by the previous state, and recorded as events."""
 
-from typing import TYPE_CHECKING
-
 from backburner.core import recurring
 from backburner.core.errors import StaleTask
+from backburner.core.light_typing import TYPE_CHECKING
 from backburner.core.models import Approval, Task
 from backburner.core.states import NoticeKind, PauseKind, TaskEvent, TaskState, advance_task
 

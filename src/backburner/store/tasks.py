@@ -5,12 +5,12 @@ Every method is one transaction, guarded by the expected state.
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from backburner.core import trace_context
 from backburner.core.claims import RunResult
 from backburner.core.errors import BadInput, StaleRun
 from backburner.core.formatting import refusal_text
+from backburner.core.light_typing import TYPE_CHECKING
 from backburner.core.models import EXTERNAL, Approval, Decision, Entry, ProcessId, Run, Submission, Task, TraceIds
 from backburner.core.sessions import SessionId, agent_task, is_chat
 from backburner.core.states import LIVE, NoticeKind, Result, RunState, TaskEvent, TaskState, WaitKind

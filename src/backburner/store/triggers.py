@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from backburner.core import recurring
+from backburner.core.light_typing import TYPE_CHECKING
 from backburner.core.models import Task
 from backburner.core.states import TaskEvent, TaskState
 from backburner.core.task_spec import SourceKind

@@ -1,8 +1,7 @@
 """Requeues runs that wait for approval, a budget, another task or interactive priority. Runs inside the caller's transaction."""
 
-from typing import TYPE_CHECKING
-
 from backburner.core.errors import StaleRun
+from backburner.core.light_typing import TYPE_CHECKING
 from backburner.core.states import RunEvent, RunState, WaitKind, advance
 
 if TYPE_CHECKING:

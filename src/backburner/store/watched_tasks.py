@@ -1,8 +1,8 @@
 """The tasks whose sources the integrations process watches."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from backburner.core.light_typing import TYPE_CHECKING
 from backburner.core.models import Task
 from backburner.store.rows import TASK, task_of
 

@@ -4,9 +4,9 @@ A session is `CLIENT:ID`. If a client sets no variable, its process stands for i
 """
 
 import os
-import re
 from collections.abc import Iterator, Mapping
 
+from backburner.core.deferred_modules import re
 from backburner.core.models import Caller, ProcessId
 from backburner.system.processes import identify, parent_of
 

@@ -5,12 +5,12 @@ import functools
 import itertools
 import os
 import pwd
-import re
 import stat
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol, TypeVar
 
 from backburner.approval.effects import looks_secret, relied_on
+from backburner.core.deferred_modules import re
+from backburner.core.light_typing import Protocol, TypeVar
 from backburner.system import toolchains
 from backburner.system.git_repository import OddRepository, Repository, content_of, is_commit, repository_of
 from backburner.system.paths import is_below, project_above, real_path

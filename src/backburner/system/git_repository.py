@@ -1,9 +1,9 @@
 """Finds the repository that git would use in a folder, and its files. Reads only, and runs nothing."""
 
 import os
-import re
-from typing import NamedTuple
 
+from backburner.core.deferred_modules import re
+from backburner.core.light_typing import NamedTuple
 from backburner.system.home import read_plain
 
 _MAX_REFS_BYTES = 4 << 20

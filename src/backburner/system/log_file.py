@@ -6,9 +6,9 @@ and, after the hole was closed, what was removed where. A *cursor* counts all by
 
 import os
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from backburner.core.errors import BadInput
+from backburner.core.light_typing import NamedTuple
 from backburner.core.terminal_text import clean
 from backburner.system.home import open_plain, read_plain
 

@@ -1,7 +1,8 @@
 """Remembers what a decision has read from the machine, so that it need not be made again while all of that is unchanged."""
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+
+from backburner.core.light_typing import Any, Generic, TypeVar
 
 _Found = TypeVar("_Found")
 _Answer = TypeVar("_Answer")

@@ -5,15 +5,15 @@ damaged file is written again from it, and a folder that the ledger does not kno
 """
 
 import contextlib
-import json
 import os
 import stat
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
-from typing import Any, NamedTuple
 
 from backburner.core import formatting
+from backburner.core import light_json as json
 from backburner.core.ids import masked, run_id
+from backburner.core.light_typing import Any, NamedTuple
 from backburner.core.models import Run, RunFolder, Task
 from backburner.core.states import ENDED
 from backburner.system.home import Home, open_folder, open_plain, read_plain, write_atomically, write_pieces
@@ -138,13 +138,12 @@ def write_result(folder: str, run: Run) -> None:
     write_atomically(f"{folder}/{RESULT}", _pretty(result))
 
 
-_encode = json.JSONEncoder().encode
-_ENCODERS: dict[type, Callable[[Any], str]] = {str: json.encoder.encode_basestring_ascii, int: str, type(None): lambda _: "null"}
+_ENCODERS: dict[type, Callable[[Any], str]] = {str: json.encode_basestring_ascii, int: str, type(None): lambda _: "null"}
 
 
 def _pretty(fields: Mapping[str, object]) -> str:
     """JSON with one line per field. The library's own indentation is many times slower, and this is written for every command."""
-    lines = ",\n".join([f'  "{name}": {_ENCODERS.get(type(value), _encode)(value)}' for name, value in fields.items()])
+    lines = ",\n".join([f'  "{name}": {_ENCODERS.get(type(value), json.dumps)(value)}' for name, value in fields.items()])
     return f"{{\n{lines}\n}}\n"
 
 

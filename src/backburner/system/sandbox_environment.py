@@ -2,9 +2,9 @@
 
 import functools
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 
+from backburner.core.deferred_modules import re
 from backburner.core.sandbox import Sandbox
 from backburner.system import toolchains
 from backburner.system.git_repository import OddRepository, repository_of

@@ -1,10 +1,10 @@
 """Finds out what kind of sandbox this machine offers, by starting one. The result is kept in the home until the next boot."""
 
 import contextlib
-import json
 import os
 import sys
 
+from backburner.core import light_json as json
 from backburner.core.sandbox import Level, Support
 from backburner.system import processes
 from backburner.system.home import Home, write_atomically
@@ -102,7 +102,7 @@ def _key() -> list[object]:
 def _remembered(home: Home) -> Support | None:
     try:
         with open(os.path.join(home.root, "sandbox", "support.json"), encoding="utf-8") as file:
-            content = json.load(file)
+            content = json.loads(file.read())
         if content["key"] != _key():
             return None
         level, *rest = content["support"]

@@ -6,7 +6,7 @@ Options are read from the parsers. Labels and batches with characters that a she
 import argparse
 
 from backburner.core.states import RunState
-from backburner.interfaces.cli.main import TAKES_COMMAND, VERBS, verb_parser
+from backburner.interfaces.cli.arguments import TAKES_COMMAND, VERBS, verb_parser
 
 _REFERENCES = """backburner list --json --limit 50 2>/dev/null | grep -oE '"(task_id|name)": "[A-Za-z0-9._-]+"' | cut -d'"' -f4"""
 _BATCHES = "backburner batch 2>/dev/null | cut -d' ' -f1 | grep -E '^[A-Za-z0-9._-]+$'"

@@ -3,19 +3,20 @@
 To start fast, a call builds only the parser of its own command and imports only what that command needs.
 """
 
-import argparse
 import contextlib
 import gc
 import os
 import sys
-from importlib import import_module
-from typing import TYPE_CHECKING, NoReturn
 
 from backburner.core import optional_dependencies
 from backburner.core.errors import BackburnerError, BadInput
-from backburner.interfaces.cli.parsers import VERBS, Parser
+from backburner.core.light_typing import TYPE_CHECKING
+from backburner.interfaces.cli.plain_run import parse_plain_run
 
 if TYPE_CHECKING:
+    import argparse
+    from types import ModuleType, SimpleNamespace
+
     from backburner.services.app import App
 
 # The module of each command; those that are not here are in `cli.tasks`.
@@ -42,77 +43,12 @@ _COMMANDS_WITHOUT_HOME = {
     "setup": "cli.setup",
     "service": "cli.systemd",
 }
-TAKES_COMMAND = ("run", "check", "add", "propose")
 _USES_ENGINE_SETTINGS = ("run", "restart", "ask", "resume", "add", "run-now")
 _GC_THRESHOLD = 50_000  # most commands end before they have so many objects, and then a collection is a waste of time
 # With an invalid config.toml, these commands use the default settings. They start nothing, so that no rule of the file is bypassed.
 _TOLERANT = frozenset(
     ("list", "status", "logs", "wait", "cancel", "inbox", "brief", "batch", "events", "traces", "audit", "pause", "backup", "export")
 )
-# Other commands do not take --set: the engine applies the settings, so an override for one call would have no effect.
-TAKES_SETTINGS = ("serve", "web", "config", "clear", "doctor", "mcp", "chat")
-
-
-# argparse looks up translations of its messages; that lookup would noticeably slow down `list`.
-setattr(argparse, "_", str)  # noqa: B010
-
-
-class _Help(argparse.HelpFormatter):
-    """Formats help to the width of the terminal. The default formatter imports `shutil` to find that width, which is slow."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=28, width=_columns())
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return text if "\n" in text else super()._fill_text(text, width, indent)  # examples keep their lines
-
-
-def _columns() -> int:
-    width = os.environ.get("COLUMNS", "").strip()
-    if width.isdecimal() and len(width) < 5:
-        return max(40, int(width))
-    return (os.get_terminal_size(1).columns or 82) - 2 if sys.stdout.isatty() else 80
-
-
-class _Parser(Parser):
-    """Raises BadInput instead of exiting, and prints examples at the end of the help."""
-
-    def format_help(self) -> str:
-        from backburner.interfaces.cli.help import examples
-
-        self.epilog = examples(self.prog.removeprefix("backburner "))
-        return super().format_help()
-
-    def error(self, message: str) -> NoReturn:
-        problem = f"{message[0].upper()}{message[1:]}."
-        raise BadInput(f"{problem} See: {self.prog} --help", problem=problem)
-
-
-def verb_parser(verb: str) -> Parser:
-    """The parser of one command, including the global options."""
-    description, add_arguments = VERBS[verb]
-    parser = _Parser(prog=f"backburner {verb}", description=description, allow_abbrev=False, formatter_class=_Help)
-    add_arguments(parser)
-    common = parser.add_argument_group("global options")
-    common.add_argument("--home", metavar="DIR", help="data directory (default: $BACKBURNER_HOME, else ~/.backburner)")
-    common.add_argument("--json", action="store_true", help="print JSON")
-    if verb in TAKES_SETTINGS:
-        common.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="override a setting for this call")
-    return parser
-
-
-def split(argv: list[str]) -> tuple[list[str], str | None, list[str], list[str]]:
-    """The options before the name of our command, the name, the arguments after it, and everything after `--`."""
-    words, command = (argv[: argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv, [])
-    before: list[str] = []
-    rest = iter(words)
-    for word in rest:
-        if not word.startswith("-"):
-            return before, word, list(rest), command
-        before.append(word)
-        if word in ("--home", "--set"):
-            before += [next(rest, "")]
-    return before, None, [], command
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -192,37 +128,16 @@ def discard_stdout() -> None:
 
 
 def _main(argv: list[str]) -> int:
-    before, verb, after, command = split(argv)
+    if (plain := parse_plain_run(argv)) is not None:
+        return _run("run", plain)
+    from backburner.interfaces.cli import arguments
+
+    before, verb, *_ = arguments.split(argv)
     if verb is None:
         return _run_without_command(before)
     if verb == "help":
         return _print_overview()
-    if verb not in VERBS:
-        raise BadInput(f"Unknown command '{verb}'. See: backburner --help")
-    parser = verb_parser(verb)
-    if verb in ("run", "check") and "--" not in argv:
-        after, command = _split_at_command(parser, after)
-    args = parser.parse_args([*before, *after])
-    if command:
-        if verb not in TAKES_COMMAND:
-            raise BadInput(f"backburner {verb} does not take a command after `--`.")
-        args.command = [*args.command, *command]
-    return _run(verb, args)
-
-
-def _split_at_command(parser: Parser, words: list[str]) -> tuple[list[str], list[str]]:
-    """Split arguments without `--` at the first word that is not an option or the value of one: there the command begins."""
-    options = {name: action for action in parser._actions for name in action.option_strings}
-    position = 0
-    while position < len(words) and words[position].startswith("-"):
-        action, following = options.get(words[position]), "".join(words[position + 1 : position + 2])
-        if action and (action.nargs is None or (action.nargs == "?" and following.replace(".", "", 1).isdecimal())):
-            position += 1
-        position += 1
-    own, command = words[:position], words[position:]
-    if own_option := next((word for word in command if word.partition("=")[0] in options), None):
-        raise BadInput(f"{own_option} could be an option of {parser.prog} or of {command[0]}. Write `--` before the command.")
-    return own, command
+    return _run(verb, arguments.parse(argv))
 
 
 def _run_without_command(options: list[str]) -> int:
@@ -246,7 +161,7 @@ def _print_overview() -> int:
     return 0
 
 
-def _run(verb: str, args: argparse.Namespace) -> int:
+def _run(verb: str, args: "argparse.Namespace | SimpleNamespace") -> int:
     if verb == "completion":
         from backburner.interfaces.cli.completion import script
 
@@ -255,11 +170,11 @@ def _run(verb: str, args: argparse.Namespace) -> int:
     flags = dict(_parse_setting(word) for word in getattr(args, "set", []))
     if verb in _COMMANDS_WITHOUT_HOME:
         gc.enable()
-        return getattr(import_module(f"backburner.interfaces.{_COMMANDS_WITHOUT_HOME[verb]}"), verb)(args, flags)
+        return getattr(_interface(_COMMANDS_WITHOUT_HOME[verb]), verb)(args, flags)
     from backburner.services.app import open_app
     from backburner.system.caller_identity import current_caller
 
-    module = import_module(f"backburner.interfaces.{_COMMAND_MODULES.get(verb, 'cli.tasks')}")
+    module = _interface(_COMMAND_MODULES.get(verb, "cli.tasks"))
     gc.set_threshold(_GC_THRESHOLD)
     gc.enable()  # the launcher turns it off while modules load
     environ = dict(os.environ)
@@ -271,6 +186,12 @@ def _run(verb: str, args: argparse.Namespace) -> int:
         if verb in _USES_ENGINE_SETTINGS and any(origin.startswith("BACKBURNER_") for origin in app.config.origins.values()):
             _warn_of_ignored_settings(app)
         return getattr(module, "list_" if verb == "list" else verb.replace("-", "_"))(app, current_caller("cli", environ), args)
+
+
+def _interface(name: str) -> "ModuleType":
+    """A module of `interfaces`. Like `importlib.import_module`, without loading `importlib`."""
+    __import__(f"backburner.interfaces.{name}")
+    return sys.modules[f"backburner.interfaces.{name}"]
 
 
 def _warn_of_ignored_settings(app: "App") -> None:

@@ -1,22 +1,23 @@
 """`run` and `restart`: start a command in the background and, with `--wait`, follow it to its end."""
 
-import argparse
 import os
 import sys
 
-from backburner.core import task_text
 from backburner.core.errors import ApprovalDenied, ApprovalRequired, BadInput, NotAPerson
 from backburner.core.ids import masked
+from backburner.core.light_typing import TYPE_CHECKING
 from backburner.core.models import PRIORITIES, SANDBOX, Caller, Entry, Submission
 from backburner.core.sessions import SessionId
 from backburner.core.states import Result
 from backburner.core.task_spec import CommandSpec, Limits, Order, TaskSpec
 from backburner.core.terminal_text import visible
-from backburner.interfaces.cli.tasks import acknowledge, hint
 from backburner.services.app import App, now_ms
 from backburner.system.caller_identity import client_process, environment_for_commands
 from backburner.system.paths import project_of
 from backburner.system.processes import umask
+
+if TYPE_CHECKING:
+    from argparse import Namespace
 
 INTERNAL_FAILURE, TIMED_OUT = 125, 124  # exit codes of `--wait`, as timeout(1) and docker use them
 _DEFAULT_RESTARTS = 10
@@ -32,9 +33,11 @@ _VOLATILE_PREFIXES = (
 _MAX_VALUE_CHARS = 60
 
 
-def run(app: App, caller: Caller, args: argparse.Namespace) -> int:
+def run(app: App, caller: Caller, args: "Namespace") -> int:
     submission = submission_from(caller, args)
     if (existing := app.submissions.find_by_key(submission)) is not None:
+        from backburner.interfaces.cli.tasks import hint
+
         hint(f"Key '{visible(args.key)}' is already used by task {existing.task.task_id} ({existing.status}); nothing new was started.")
         return _report(app, caller, existing, args)
     entry = submit(app, caller, submission, args.yes)
@@ -44,7 +47,7 @@ def run(app: App, caller: Caller, args: argparse.Namespace) -> int:
     return _report(app, caller, entry, args)
 
 
-def submission_from(caller: Caller, args: argparse.Namespace) -> Submission:
+def submission_from(caller: Caller, args: "Namespace") -> Submission:
     """The submission that the arguments describe."""
     if not args.command:
         raise BadInput("No command to run. Write it after `--`: -- COMMAND ARG…")
@@ -72,7 +75,7 @@ def milliseconds(text: str | None) -> int | None:
     return duration_ms(text)
 
 
-def _start_at(args: argparse.Namespace) -> int | None:
+def _start_at(args: "Namespace") -> int | None:
     if args.in_ is not None:
         return now_ms() + (milliseconds(args.in_) or 0)
     if args.at is None:
@@ -82,7 +85,7 @@ def _start_at(args: argparse.Namespace) -> int | None:
     return moment_ms(args.at, now_ms())
 
 
-def _limits(args: argparse.Namespace) -> Limits:
+def _limits(args: "Namespace") -> Limits:
     memory_mb = cpu_seconds = None
     if args.memory is not None:
         from backburner.core.time_input import size_mb
@@ -102,8 +105,10 @@ def _restarts(text: str | None) -> int:
     return int(maximum) if colon else _DEFAULT_RESTARTS
 
 
-def restart(app: App, caller: Caller, args: argparse.Namespace) -> int:
+def restart(app: App, caller: Caller, args: "Namespace") -> int:
     """Start the same command as a new task in the current environment, and print how the environment has changed."""
+    from backburner.interfaces.cli.tasks import hint
+
     before = app.queries.find(args.id, caller)
     if before.task.is_recurring:
         raise BadInput(f"Task {before.task.task_id} is a recurring task. To run it now: backburner run-now {before.task.task_id}")
@@ -177,22 +182,25 @@ def _is_person(app: App, caller: Caller) -> bool:
     return True
 
 
-def _report(app: App, caller: Caller, entry: Entry, args: argparse.Namespace, extra: dict[str, object] | None = None) -> int:
+def _report(app: App, caller: Caller, entry: Entry, args: "Namespace", extra: dict[str, object] | None = None) -> int:
     """Print the task ID or its JSON; with `--wait`, follow the task to its end and return its exit code."""
     task_id, extra = entry.task.task_id, extra or {}
     if entry.run is None:
         if not args.json:
             print(task_id)
         raise ApprovalRequired(task_id=task_id, reason="; ".join(entry.task.decision.reasons))
-    if args.wait is None:
-        if args.json:
-            task_text.print_json({**task_text.as_json(entry, now_ms()), **extra})
-            return 0
+    if args.wait is None and not args.json:
         print(task_id)
         if sys.stderr.isatty():
-            hint(_start_message(app, entry))
+            print(_start_message(app, entry), file=sys.stderr)
+        return 0
+    from backburner.core import task_text  # `run` without options does not need it
+
+    if args.wait is None:
+        task_text.print_json({**task_text.as_json(entry, now_ms()), **extra})
         return 0
     from backburner.interfaces.cli.live_output import follow
+    from backburner.interfaces.cli.tasks import acknowledge, hint
 
     if not args.json and args.wait is True:
         hint(task_id)
@@ -216,7 +224,7 @@ def _report(app: App, caller: Caller, entry: Entry, args: argparse.Namespace, ex
     return _exit_code(entry)
 
 
-def _outside(app: App, caller: Caller, entry: Entry, args: argparse.Namespace) -> int:
+def _outside(app: App, caller: Caller, entry: Entry, args: "Namespace") -> int:
     """Offer to run a command again that may have failed because of the sandbox."""
     from backburner.core.ids import outside_id
     from backburner.interfaces.cli.approval_prompt import can_ask, read_answer
@@ -243,6 +251,8 @@ def _outside(app: App, caller: Caller, entry: Entry, args: argparse.Namespace) -
 def _start_message(app: App, entry: Entry) -> str:
     """What to tell a person about a task that was just submitted."""
     if not entry.is_live:
+        from backburner.core import task_text
+
         return task_text.ended_line(entry, now_ms())
     if entry.run and (entry.run.blocked or entry.run.due_at is not None):
         return f"Waiting for {app.runs.pending_reason(entry)}."

@@ -15,8 +15,8 @@ from backburner.core.models import ENGINE, Caller, Entry
 from backburner.core.optional_dependencies import need
 from backburner.core.states import LIVE, RunState, TaskState
 from backburner.core.terminal_text import visible
+from backburner.interfaces.cli.arguments import verb_parser
 from backburner.interfaces.cli.logs import logs
-from backburner.interfaces.cli.main import verb_parser
 from backburner.interfaces.cli.run import restart
 from backburner.interfaces.cli.tasks import LIST_LIMIT, approve, list_
 from backburner.services.app import App

@@ -139,7 +139,7 @@ def call(name: str, rest: str, home: str, emit: Emit, *, session_id: str, termin
 
     Returns the id of the task that now waits for approval, if any.
     """
-    from backburner.interfaces.cli.main import split, verb_parser
+    from backburner.interfaces.cli.arguments import split, verb_parser
 
     usage, arguments = SLASH_COMMANDS[name].usage, split_arguments(rest)
     words = ["add", *arguments] if name == "schedule" else [*SLASH_COMMANDS[name].cli_words, *arguments]
