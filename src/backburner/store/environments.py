@@ -1,5 +1,6 @@
 """Environments of submitted tasks. Most tasks of a user share one, so each distinct environment is stored once."""
 
+import functools
 import json
 import zlib
 from typing import TYPE_CHECKING
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from backburner.store.database import Database
 
+_MAX_PARSED = 8
 _NOTHING_STORED: tuple[dict[str, str] | None, int, int] = (None, 0, 0)
 _NOTHING_READ: tuple[int, int, dict[str, str]] = (0, 0, {})
 
@@ -33,13 +35,13 @@ class Environments:
         return found[0]
 
     def read(self, environment_id: int | None) -> dict[str, str]:
-        """The environment with this id; empty if there is none."""
+        """The environment with this id, not to be changed; empty if there is none."""
         if environment_id is None:
             return {}
         cache_key = environment_id, self._db.change_counter()
         if self._read[:2] != cache_key:
             body = self._db.one("SELECT body FROM environments WHERE environment_id = ?", (environment_id,))
-            self._read = *cache_key, json.loads(body[0]) if body else {}
+            self._read = *cache_key, _parsed(body[0]) if body else {}
         return self._read[2]
 
     def forget(self) -> None:
@@ -50,3 +52,9 @@ class Environments:
         """Delete environments that no task uses; returns how many. Each takes a scan of all tasks."""
         unused = "SELECT environment_id FROM environments WHERE environment_id NOT IN (SELECT environment_id FROM tasks WHERE environment_id IS NOT NULL)"
         return self._db.write(f"DELETE FROM environments WHERE environment_id IN ({unused}{'' if limit is None else f' LIMIT {limit}'})")
+
+
+@functools.lru_cache(_MAX_PARSED)
+def _parsed(body: str) -> dict[str, str]:
+    """An environment from JSON: one dictionary for all who keep the same environment, for example with a verdict."""
+    return json.loads(body)
