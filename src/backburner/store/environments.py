@@ -3,12 +3,13 @@
 import functools
 import json
 import zlib
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from backburner.store.database import Database
 
-_MAX_PARSED = 8
+_MAX_PARSED, _MAX_SCANS = 8, 4
 _NOTHING_STORED: tuple[dict[str, str] | None, int, int] = (None, 0, 0)
 _NOTHING_READ: tuple[int, int, dict[str, str]] = (0, 0, {})
 
@@ -47,6 +48,11 @@ class Environments:
     def forget(self) -> None:
         """Clear the cache, because its rows may have been deleted or rolled back."""
         self._stored, self._read = _NOTHING_STORED, _NOTHING_READ
+
+    def are_used(self, environment_ids: Collection[int | None]) -> bool:
+        """Whether tasks use all of these environments. The newest tasks are read first; False if it would take several scans to know."""
+        used = "SELECT 1 FROM tasks WHERE environment_id = ? ORDER BY seq DESC LIMIT 1"
+        return len(environment_ids) <= _MAX_SCANS and all(number is None or self._db.one(used, (number,)) for number in environment_ids)
 
     def delete_unused(self, limit: int | None = None) -> int:
         """Delete environments that no task uses; returns how many. Each takes a scan of all tasks."""
