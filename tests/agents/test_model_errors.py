@@ -59,6 +59,21 @@ def test_an_answer_that_reached_the_limit_of_the_model_says_that_it_is_incomplet
     assert "First, seco\n" in answer and "The answer is incomplete: the model reached its limit of output tokens." in answer
 
 
+@pytest.mark.parametrize("name", ["openai-chat:one", "anthropic:one"])
+def test_half_a_character_in_an_answer_is_replaced(home_cli: HomeCli, model: ScriptedModel, name: str) -> None:
+    """JSON can hold one half of a surrogate pair, which no file and no further request can."""
+    address = f"{model.url}/v1" if name.startswith("openai") else model.url
+    configure(home_cli, f'[models]\ndefault = "{name}"\nbase_url = "{address}"\n')
+    steps = [
+        {"say": "Now: \udc00", "tool": "write_file", "args": {"path": "made.txt", "content": "left \ud83d right"}},
+        {"say": "half: \ud83d."},
+    ]
+    answer = home_cli.cli("ask", "--wait", f"Go. [[script: {json.dumps(steps)}]]")
+    assert (answer.stdout, answer.returncode) == ("half: \N{REPLACEMENT CHARACTER}.\n", 0), answer.stderr
+    assert (home_cli.cwd / "made.txt").read_text() == "left \N{REPLACEMENT CHARACTER} right"
+    assert home_cli.ok("resume", "last", "--wait", "And?") == "ok\n"
+
+
 def test_errors_of_a_model_name_the_address_and_the_reason(home_cli: HomeCli, model: ScriptedModel) -> None:
     url = f"{model.url}/v1"
     configure(home_cli, f'[models]\ndefault = "openai-chat:one"\nbase_url = "{url}"\n')

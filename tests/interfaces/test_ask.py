@@ -11,6 +11,8 @@ import pytest
 from conftest import CONFIG, HomeCli, wait_until
 from mcp_client import Raw
 
+from backburner import Backburner, BackburnerSync
+from backburner.core.errors import BadInput
 from backburner.system import processes
 from backburner.testing.scripted_model import ScriptedModel
 
@@ -68,6 +70,28 @@ def test_ask_wait_and_resume_from_the_command_line(home: HomeCli) -> None:
     assert (status["type"], status["status"], status["run_count"]) == ("agent", "completed", 2) and "Please" in str(status["prompt"])
     assert "is a command" in home.cli("resume", home.run("true"), "x").stderr
     assert home.cli("resume", "nothing", "x").returncode == 4
+
+
+async def test_ask_resume_and_restart_from_python(home: HomeCli, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home.cwd / "notes.txt").write_text("hello")
+    monkeypatch.chdir(home.cwd)
+    steps = [{"tool": "read_file", "args": {"path": "notes.txt"}}, {"say": "It says hello."}]
+    async with Backburner.open(home.root) as bb:
+        asked = await bb.ask(f"Look [[script: {json.dumps(steps)}]]", name="look", budget={"tokens": 5000})
+        (answered,) = await bb.wait("look", timeout=60)
+        assert (answered.task.task_id, answered.status, await bb.tail("look")) == (asked.task.task_id, "completed", "It says hello.\n")
+        assert answered.task.spec.description.startswith("Look [[script") and answered.task.spec.budget.per_run.tokens == 5000
+        await bb.resume("look", 'And? [[script: [{"say": "Nothing more."}]]]')
+        await bb.wait("look", timeout=60)
+        assert await bb.tail("look", 1) == "Nothing more.\n"
+        again = await bb.restart(asked.task.task_id)
+        await bb.wait(again.task.task_id, timeout=60)
+        assert again.task.task_id != asked.task.task_id and await bb.tail(again.task.task_id) == "It says hello.\n"
+    with BackburnerSync.open(home.root) as bb:
+        with pytest.raises(BadInput, match="Invalid budget"):
+            bb.ask("Look", budget={"money": 1})
+        with pytest.raises(BadInput, match="run-now"):
+            bb.restart(bb.add("tick", ["true"], every="1h").task.task_id)
 
 
 def test_ask_without_a_model_explains_how_to_configure_one(home_cli: HomeCli) -> None:

@@ -1,10 +1,15 @@
 """What a command inherits: its environment, umask, signals and working directory."""
 
+import asyncio
 import json
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
 from conftest import HomeCli
+
+from backburner import TaskRunner, TaskStorage
 
 ME = f"{sys.executable} -m backburner"
 
@@ -32,3 +37,16 @@ def test_a_command_ignores_no_signals_and_has_the_callers_umask(home_cli: HomeCl
 def test_messages_of_the_shell_are_not_part_of_the_output(home_cli: HomeCli) -> None:
     home_cli.cli("run", "--wait", "--timeout", "0.2", "--", "sleep", "600")
     assert home_cli.log("last") == b""
+
+
+async def test_an_embedded_command_gets_no_access_to_the_model_of_the_callers_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLAUDE_CODE_MESSAGING_TOKEN", "secret")
+    monkeypatch.setenv("MY_SETTING", "seen")
+    runner = TaskRunner(TaskStorage(tmp_path / "home" / "tasks"))
+    task_id = await runner.start_task(["sh", "-c", "echo $MY_SETTING$CLAUDE_CODE_MESSAGING_TOKEN"], str(tmp_path), "", approved_by="user")
+    while runner.get_status(task_id).completed_at is None:
+        await asyncio.sleep(0.02)
+    await runner.close()
+    assert (tmp_path / "home" / "tasks" / task_id / "output.log").read_text().splitlines()[-1] == "seen"

@@ -21,11 +21,18 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
     path: Path = tmp_path_factory.mktemp("ledger") / "ledger.db"
     ledger = open_ledger(str(path))
     ledger.database.connection.execute("PRAGMA synchronous = OFF")  # type: ignore[attr-defined]
-    for number in range(COUNT):
+    complete(ledger, [f"task_{number}" for number in range(COUNT)])
+    yield ledger
+    ledger.close()
+
+
+def complete(ledger: Ledger, task_ids: list[str]) -> None:
+    """Submit tasks and let them complete."""
+    for task_id in task_ids:
         ledger.tasks.submit(
             request(("true",), "/p", {}),
             project="/p",
-            wanted_id=f"task_{number}",
+            wanted_id=task_id,
             approval=Approval("auto", "gate", NOW),
             reasons=(),
             runner=ENGINE,
@@ -35,8 +42,6 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
         )
     while work := ledger.runs.claim(ENGINE, OWNER, 500, NOW):
         ledger.runs.settle([RunResult(claimed.run.run_id, RunState.COMPLETED, Result.EXIT, NOW, 0) for claimed in work], OWNER)
-    yield ledger
-    ledger.close()
 
 
 def steps(ledger: Ledger, call: Callable[[], object]) -> int:
@@ -79,3 +84,27 @@ def test_traces_spans_and_decisions_on_steps_are_found_without_reading_all(ledge
 
 def test_an_integrity_check_stops_in_time(ledger: Ledger) -> None:
     assert ledger.check(0) is None and ledger.check(600) == [] and ledger.check() == []
+
+
+def test_a_part_of_an_id_is_searched_among_the_newest_tasks_and_in_the_index_of_the_ids(ledger: Ledger) -> None:
+    connection, plans = ledger.database.connection, []  # type: ignore[attr-defined]
+
+    def explain(_: object, sql: str, values: object) -> bool:
+        if not sql.startswith("EXPLAIN"):
+            plans.extend(row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", values))
+        return True
+
+    connection.exec_trace = explain
+    try:
+        assert ledger.queries.find("no_such", "/p") == [] and list(ledger.queries.find("sk_77", "/p"))[-1] == "task_77"
+    finally:
+        connection.exec_trace = None
+    assert plans and not [plan for plan in plans if plan.startswith("SCAN") and "COVERING INDEX" not in plan and "tasks" in plan]
+
+
+def test_recent_tasks_are_cleared_without_reading_all_events_and_tasks(ledger: Ledger) -> None:
+    newest = ["task_x", "task_y", "task_z"]
+    complete(ledger, newest)
+    left = "SELECT kind FROM events WHERE task_id = ?"
+    assert steps(ledger, lambda: ledger.tasks.clear(newest, NOW)) < COUNT // 50
+    assert [ledger.database.execute(left, (task_id,)) for task_id in newest] == [[("task_cleared",)]] * 3

@@ -43,5 +43,7 @@ def test_only_a_limited_number_of_answers_is_kept() -> None:
     answers = Answers[int]()
     for number in range(1000):
         answers.keep(number, "question", RecordedReads(), number)
-    kept = [number for number in range(1000) if answers.find(number, "question") is not None]
-    assert 0 < len(kept) < 500 and kept[-1] == 999
+    answers.keep(980, "question", RecordedReads(), 980)
+    answers.keep(1000, "question", RecordedReads(), 1000)
+    kept = [number for number in range(1001) if answers.find(number, "question") is not None]
+    assert kept == list(range(1001 - len(kept), 1001)) and 20 < len(kept) < 500, "the newest ones"

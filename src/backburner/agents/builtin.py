@@ -17,7 +17,16 @@ from pydantic import BaseModel
 from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, ToolDenied
 from pydantic_ai.conversation import Conversation, ConversationTypeAdapter
 from pydantic_ai.exceptions import AgentRunError, FallbackExceptionGroup
-from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart, repair_messages
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    UserPromptPart,
+    repair_messages,
+)
 from pydantic_ai.models import Model
 from pydantic_ai.usage import UsageLimits
 
@@ -44,6 +53,7 @@ from backburner.system.run_files import ACTIVITY
 log = logging.getLogger("backburner")
 _MAX_CONVERSATION_BYTES = 256 << 20
 _APPROVALS_FILE = ".answers.json"
+_HALF_CHARACTER = "\\ud"  # how the escape of one begins in JSON
 _INCOMPLETE = "\n\n[The answer is incomplete: the model reached its limit of output tokens.]"
 _INSTRUCTIONS = """\
 You work in the background for a user who is doing other things and does not watch. Work independently until you can answer, then give a \
@@ -183,6 +193,7 @@ class _Run:
                 elif Agent.is_call_tools_node(node):
                     if self._stream_timeout is not None and has_requested and is_cut_off(node.model_response):
                         raise AnswerCutOff
+                    _replace_half_characters(node.model_response)
                     calls = [call.tool_name for call in node.model_response.tool_calls]
                     self._called_tools += calls if has_requested else []
                     await self._save(run.all_messages(), run.usage)
@@ -330,6 +341,28 @@ def _problem_kind(error: BaseException) -> str | None:
             return recurring.TIMEOUT
         case _:
             return recurring.TRANSIENT
+
+
+def _replace_half_characters(response: ModelResponse) -> None:
+    """Replace halves of surrogate pairs, which JSON can hold, but no file and no request to a model."""
+    for part in response.parts:
+        if isinstance(part, TextPart | ThinkingPart):
+            part.content = _with_whole_characters(part.content)
+        elif isinstance(part, ToolCallPart) and part.args and _HALF_CHARACTER in json.dumps(part.args).lower():
+            with contextlib.suppress(ValueError):  # the model is told what is wrong with arguments that are not JSON
+                part.args = _with_whole_characters(json.loads(part.args) if isinstance(part.args, str) else part.args)
+
+
+def _with_whole_characters(value: Any) -> Any:
+    match value:
+        case str():
+            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        case dict():
+            return {_with_whole_characters(name): _with_whole_characters(field) for name, field in value.items()}
+        case list():
+            return [_with_whole_characters(item) for item in value]
+        case _:
+            return value
 
 
 def _activity(turn: AgentTurn) -> dict[str, Any]:

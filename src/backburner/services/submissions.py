@@ -160,6 +160,8 @@ class Submissions:
         """Return a submission that runs a task again, as a new task that the gate judges again."""
         from backburner.services.gate import submission_of
 
+        if entry.task.is_recurring:
+            raise BadInput(f"Task {entry.task.task_id} is a recurring task. To run it now: backburner run-now {entry.task.task_id}")
         if caller.device is None:  # a paired page may restart any task: the copy is a new task, for which no approval counts
             self._identity.require_own(entry.task, "restart", caller)
         submission = submission_of(entry.task, environment)

@@ -1,6 +1,8 @@
 """Environments of submitted tasks. Most tasks of a user share one, so each distinct environment is stored once."""
 
+import functools
 import zlib
+from collections.abc import Collection
 
 from backburner.core import light_json as json
 from backburner.core.light_typing import TYPE_CHECKING
@@ -8,6 +10,7 @@ from backburner.core.light_typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from backburner.store.database import Database
 
+_MAX_PARSED, _MAX_SCANS = 8, 4
 _NOTHING_STORED: tuple[dict[str, str] | None, int, int] = (None, 0, 0)
 _NOTHING_READ: tuple[int, int, dict[str, str]] = (0, 0, {})
 
@@ -34,20 +37,31 @@ class Environments:
         return found[0]
 
     def read(self, environment_id: int | None) -> dict[str, str]:
-        """The environment with this id; empty if there is none."""
+        """The environment with this id, not to be changed; empty if there is none."""
         if environment_id is None:
             return {}
         cache_key = environment_id, self._db.change_counter()
         if self._read[:2] != cache_key:
             body = self._db.one("SELECT body FROM environments WHERE environment_id = ?", (environment_id,))
-            self._read = *cache_key, json.loads(body[0]) if body else {}
+            self._read = *cache_key, _parsed(body[0]) if body else {}
         return self._read[2]
 
     def forget(self) -> None:
         """Clear the cache, because its rows may have been deleted or rolled back."""
         self._stored, self._read = _NOTHING_STORED, _NOTHING_READ
 
+    def are_used(self, environment_ids: Collection[int | None]) -> bool:
+        """Whether tasks use all of these environments. The newest tasks are read first; False if it would take several scans to know."""
+        used = "SELECT 1 FROM tasks WHERE environment_id = ? ORDER BY seq DESC LIMIT 1"
+        return len(environment_ids) <= _MAX_SCANS and all(number is None or self._db.one(used, (number,)) for number in environment_ids)
+
     def delete_unused(self, limit: int | None = None) -> int:
         """Delete environments that no task uses; returns how many. Each takes a scan of all tasks."""
         unused = "SELECT environment_id FROM environments WHERE environment_id NOT IN (SELECT environment_id FROM tasks WHERE environment_id IS NOT NULL)"
         return self._db.write(f"DELETE FROM environments WHERE environment_id IN ({unused}{'' if limit is None else f' LIMIT {limit}'})")
+
+
+@functools.lru_cache(_MAX_PARSED)
+def _parsed(body: str) -> dict[str, str]:
+    """An environment from JSON: one dictionary for all who keep the same environment, for example with a verdict."""
+    return json.loads(body)

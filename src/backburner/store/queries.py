@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from backburner.store.task_reader import TaskReader
 
 _MAX_MATCHES = 20
+# Where a part of an id is searched: among the newest tasks, or among all, of which only the index of the ids is read.
+_AMONG_NEWEST = "seq > (SELECT max(seq) FROM tasks) - 10000 AND {}"
+_AMONG_ALL = f"task_id IN (SELECT task_id FROM tasks WHERE {{}} ORDER BY task_id DESC LIMIT {_MAX_MATCHES})"
 _NO_OFFER = f"NOT (approved_by IS NULL AND coalesce(rule, '') = '{SANDBOX}')"
 
 
@@ -45,15 +48,20 @@ class QueryRepository:
         escaped = reference.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
         here = ("name = ? AND project = ?", (reference, project))
         recurring = (f"{here[0]} AND schedule <> '{{}}' AND state IN ('proposed', 'active', 'paused')", here[1])
-        without_date = ("task_id LIKE ? ESCAPE '\\'", (f"task\\_{'_' * 8}\\_{escaped}",))
-        part = ("lower(task_id) LIKE lower(?) ESCAPE '\\'", (f"%{escaped}%",))
         for where, values in (recurring, here, ("name = ?", (reference,))):
             if found := self._newest(f"{where} AND {_NO_OFFER}", values, 1):
                 return found
-        for where, values in (without_date, part):
-            if found := self._newest(f"{where} AND {_NO_OFFER}", values, _MAX_MATCHES):
-                return found
-        return self._newest(*part, _MAX_MATCHES)
+        return self._find_part(escaped)
+
+    def _find_part(self, escaped: str) -> Sequence[str]:
+        """The tasks whose id is this text without its date, or else contains it: of the newest tasks, or else of all."""
+        without_date = "task_id LIKE ? ESCAPE '\\'", f"task\\_{'_' * 8}\\_{escaped}"
+        part = "lower(task_id) LIKE lower(?) ESCAPE '\\'", f"%{escaped}%"
+        for scope in (_AMONG_NEWEST, _AMONG_ALL):
+            for where, pattern in (without_date, part):
+                if found := self._newest(f"{scope.format(where)} AND {_NO_OFFER}", (pattern,), _MAX_MATCHES):
+                    return found
+        return self._newest(_AMONG_ALL.format(part[0]), part[1:], _MAX_MATCHES)
 
     def _newest(self, where: str, values: Sequence[object], limit: int) -> Sequence[str]:
         return [row[0] for row in self._db.execute(f"SELECT task_id FROM tasks WHERE {where} ORDER BY seq DESC LIMIT ?", (*values, limit))]

@@ -236,19 +236,30 @@ class TaskRepository:
         self._environments.forget()
         with self._db.transaction():
             for task_id in task_ids:
-                if self._is_needed(task_id):
+                found = self._db.one("SELECT seq, environment_id FROM tasks WHERE task_id = ?", (task_id,))
+                if not found or self._is_needed(task_id):
                     continue
                 folders += [row[0] for row in self._db.execute("SELECT folder FROM runs WHERE task_id = ?", (task_id,))]
-                if self._db.write("DELETE FROM tasks WHERE task_id = ?", (task_id,)):
-                    deleted.append(task_id)
-            for group in groups(deleted) if sweep else ():  # events have no index by task, so many are deleted in one scan
-                self._db.write(f"DELETE FROM events WHERE task_id IN ({places(group)})", group)
-            for task_id in deleted:
-                self._events.write(now, "task_cleared", task_id, None)
+                self._db.write("DELETE FROM tasks WHERE task_id = ?", (task_id,))
+                deleted.append((*found, task_id))
             if sweep:
+                self._delete_events([task_id for _, _, task_id in sorted(deleted)])
                 self._delete_old_marks(now)
-                self._environments.delete_unused()
+                if not self._environments.are_used({environment_id for _, environment_id, _ in deleted}):
+                    self._environments.delete_unused()
+            for _, _, task_id in deleted:
+                self._events.write(now, "task_cleared", task_id, None)
         return folders
+
+    def _delete_events(self, task_ids: Sequence[str]) -> None:
+        """Delete the events of tasks, which are given in the order in which they were submitted.
+
+        Events have no index by task. The newest are read first, and none that is older than the first task.
+        """
+        first = "SELECT event_id FROM events WHERE task_id = ? AND kind IN ('task_submitted', 'task_proposed', 'task_recorded') ORDER BY event_id DESC LIMIT 1"
+        oldest = self._db.one(first, task_ids[:1]) if task_ids else ()
+        for group in groups(task_ids):
+            self._db.write(f"DELETE FROM events WHERE event_id >= ? AND task_id IN ({places(group)})", (oldest[0] if oldest else 0, *group))
 
     def sweep_cleared(self, after: int, now: int, limit: int) -> int | None:
         """Delete what tasks cleared without a sweep have left, among the next `limit` events, and one environment after the last of them.

@@ -52,6 +52,7 @@ class Answers(Generic[_Answer]):
         return kept[2] if kept and kept[0] == question and kept[1].are_current else None
 
     def keep(self, about: object, question: object, reads: RecordedReads, answer: _Answer) -> None:
-        if len(self._kept) >= _MAX_KEPT:
-            self._kept.clear()
+        self._kept.pop(about, None)
         self._kept[about] = question, reads, answer
+        if len(self._kept) > _MAX_KEPT:
+            del self._kept[next(iter(self._kept))]  # the oldest

@@ -39,3 +39,12 @@ class EnvironmentContract:
         mine["A"] = "2"
         submit(ledger, "task_b", environment=mine)
         assert [work.environment["A"] for work in ledger.runs.claim(ENGINE, OURS, 9, NOW)] == ["1", "2"]
+
+    def test_runs_with_the_same_environment_share_it(self, ledger: Ledger, open_ledger: Open) -> None:
+        """A process that keeps many runs, or verdicts about them, must not keep a copy of the environment for each."""
+        other, found = open_ledger(), []
+        for number in range(3):
+            submit(other, f"task_a{number}", environment={"A": "1"})
+            submit(other, f"task_b{number}", environment={"B": "2"})
+            found += [work.environment for work in ledger.runs.claim(ENGINE, OURS, 9, NOW)]
+        assert found == [{"A": "1"}, {"B": "2"}] * 3 and len({id(environment) for environment in found}) == 2

@@ -110,8 +110,6 @@ def restart(app: App, caller: Caller, args: "Namespace") -> int:
     from backburner.interfaces.cli.tasks import hint
 
     before = app.queries.find(args.id, caller)
-    if before.task.is_recurring:
-        raise BadInput(f"Task {before.task.task_id} is a recurring task. To run it now: backburner run-now {before.task.task_id}")
     submission = app.submissions.copy_of(before, environment_for_commands(caller.environ), caller)
     changes = _environment_changes(app.queries.environment(before), caller.environ)
     if not args.json:

@@ -14,7 +14,8 @@ from backburner.core.events import Event, Span
 from backburner.core.models import PRIORITIES, Batch, Entry, Run, Submission
 from backburner.core.notices import Notice
 from backburner.core.progress import Progress
-from backburner.core.task_spec import AgentSpec, CommandSpec, Order, TaskSpec, limits_from
+from backburner.core.task_spec import AgentSpec, CommandSpec, Order, TaskSpec, budget_from, limits_from, options_from
+from backburner.core.terminal_text import shortened
 from backburner.services.app import App, now_ms, open_app
 from backburner.services.async_app import AsyncApp
 from backburner.services.schedule_requests import parse_schedule
@@ -152,6 +153,37 @@ class BackburnerSync:
         )
         return self._app.submissions.submit(scheduled, self._caller, approved_via="library" if approved else None)
 
+    def ask(
+        self,
+        prompt: str,
+        *,
+        agent: str = "default",
+        worktree: bool = False,
+        budget: dict[str, float] | None = None,
+        description: str = "",
+        **options: Any,
+    ) -> Entry:
+        """Start a background agent; `tail` returns its answer when it has ended. The gate judges each command that it runs.
+
+        With `worktree` it works in a git worktree of its own. `budget` may contain `tokens`, `cost`, `tool_calls` and `seconds`. The
+        other options are those of `submit`: `cwd`, `name`, `env`, `timeout`, `batch`, `key`, `priority`, `after` and `delay`.
+        """
+        settings = AgentSpec(agent, prompt, options_from({"worktree": True} if worktree else {}))
+        request = submission((), description=description or shortened(" ".join(prompt.split()), longest=80), **options)
+        return self._app.submissions.submit(request.with_spec(agent=settings, budget=budget_from(budget or {})), self._caller)
+
+    def resume(self, task_id: str, message: str) -> Entry:
+        """Send another message to an agent that has answered. It has its whole conversation."""
+        return self._app.conversations.resume(task_id, message, self._caller)
+
+    def restart(self, task_id: str, *, approved: bool = False) -> Entry:
+        """Run a command or a prompt again as a new task, with the environment of this process. The gate judges it again."""
+        if approved:
+            self._app.identity.require_person(self._caller)
+        before, environment = self._app.queries.find(task_id, self._caller), environment_for_commands(current_environment())
+        again = self._app.submissions.copy_of(before, environment, self._caller)
+        return self._app.submissions.submit(again, self._caller, approved_via="library" if approved else None)
+
     def pause(self, task_id: str) -> Entry:
         """Pause a recurring task."""
         return self._app.recurring.pause(task_id, self._caller)
@@ -260,6 +292,18 @@ class Backburner:
     async def add(self, name: str, command: Sequence[str] | str = (), **options: Any) -> Entry:
         """Add a recurring task; see `BackburnerSync.add` for the options."""
         return await self._call(lambda sync: sync.add(name, command, **options))
+
+    async def ask(self, prompt: str, **options: Any) -> Entry:
+        """Start a background agent; see `BackburnerSync.ask` for the options."""
+        return await self._call(lambda sync: sync.ask(prompt, **options))
+
+    async def resume(self, task_id: str, message: str) -> Entry:
+        """Send another message to an agent that has answered. It has its whole conversation."""
+        return await self._call(lambda sync: sync.resume(task_id, message))
+
+    async def restart(self, task_id: str, *, approved: bool = False) -> Entry:
+        """Run a command or a prompt again as a new task; see `BackburnerSync.restart`."""
+        return await self._call(lambda sync: sync.restart(task_id, approved=approved))
 
     async def pause(self, task_id: str) -> Entry:
         """Pause a recurring task."""

@@ -26,7 +26,7 @@ from backburner.execution.command import CommandExecutor
 from backburner.execution.runner import Runner
 from backburner.services.app import App, now_ms, open_app
 from backburner.system import capacity, run_files, wakeups
-from backburner.system.caller_identity import current_caller
+from backburner.system.caller_identity import current_caller, environment_for_commands
 from backburner.system.home import RESERVED_NAMES, Home
 from backburner.system.paths import project_of
 from backburner.system.processes import current_environment, myself, umask
@@ -190,7 +190,7 @@ class TaskRunner:
                 env=env or {},
                 description=description,
             ),
-            environment=current_environment(),
+            environment=environment_for_commands(current_environment()),
             opened=os.getcwd(),
         )
         via = "library" if approved_by == "user" else None

@@ -130,8 +130,6 @@ def cancel(app: App, call: Call) -> dict[str, object]:
 def restart(app: App, call: Call) -> dict[str, object]:
     """Start the same command again, as a new task that the gate judges again."""
     before = app.queries.find(call.path["id"], call.caller)
-    if before.task.is_recurring:
-        raise BadInput(f"Task {before.task.task_id} is a recurring task; use run-now.")
     submission = app.submissions.copy_of(before, environment_for_commands(call.caller.environ), call.caller)
     return one_row(app, app.submissions.submit(submission, call.caller))
 
