@@ -1,8 +1,10 @@
 """CPU time of one start in a sandbox, compared with the same command without one. Commands run one after the other."""
 
-import resource
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
+from bench.cpu_time import cpu_milliseconds
 from bench.home import BenchHome, scratch_folder
 from bench.library import Library
 from bench.rounds import Figures, run_rounds
@@ -12,8 +14,11 @@ _NO_OP = ["true"]
 
 
 def measure(rounds: int) -> list[Figures]:
-    """Return the milliseconds of CPU time per command, of this process and of what it starts."""
-    with scratch_folder() as folder:
+    """Return the milliseconds of CPU time per command, of this process and of everything that it starts. Empty if it cannot be measured."""
+    with scratch_folder() as folder, cpu_milliseconds() as used:
+        if used is None:
+            print("sandbox: not measured, because this user cannot create a control group", file=sys.stderr)
+            return []
         libraries = {}
         for name in ("plain", "full", "partial"):
             (folder / name).mkdir()
@@ -21,20 +26,15 @@ def measure(rounds: int) -> list[Figures]:
             if name != "plain":
                 (home.root / "config.toml").write_text(f'[sandbox]\nlevel = "{name}"\n')
             libraries[name] = Library(Path(home.root), home.cwd, polls_rarely=True)
-        figures = run_rounds({name: lambda name=name: _cpu(libraries[name], sandboxed=name != "plain") for name in libraries}, rounds)
+        figures = run_rounds({name: lambda name=name: _cpu(libraries[name], used, sandboxed=name != "plain") for name in libraries}, rounds)
         for library in libraries.values():
             library.__exit__()
         return figures
 
 
-def _cpu(library: Library, *, sandboxed: bool) -> float:
+def _cpu(library: Library, used: Callable[[], float], *, sandboxed: bool) -> float:
     library.run(_NO_OP, sandboxed=sandboxed)
-    before = _used()
+    before = used()
     for _ in range(_COMMANDS):
         library.run(_NO_OP, sandboxed=sandboxed)
-    return (_used() - before) / _COMMANDS * 1000
-
-
-def _used() -> float:
-    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    return (used() - before) / _COMMANDS

@@ -161,7 +161,7 @@ def test_it_says_how_a_start_and_an_end_went(folder: Path, cwd: str, variable: b
     script = os.open(folder / "script", os.O_RDONLY)
     process = subprocess.Popen(log_writer_command("serve", str(folder)), stdin=theirs)
     theirs.close()
-    request = b"\0".join((log_writer.START, b"100000", os.fsencode(pipe.log), cwd.encode(), variable))
+    request = b"\0".join((log_writer.START, b"100000", os.fsencode(pipe.log), cwd.encode(), b"", b"", variable))
     socket.send_fds(ours, [request], [pipe.reader, pipe.shim, script, writer, shims_end])
     for descriptor in (script, writer, shims_end):
         os.close(descriptor)
@@ -176,3 +176,26 @@ def test_it_says_how_a_start_and_an_end_went(folder: Path, cwd: str, variable: b
     ours.close()
     pipe.close()
     assert process.wait(20) == 0
+
+
+@pytest.mark.parametrize(("restriction", "error"), [(b"0 ", errno.EBADF), (b"0 zz", errno.EINVAL)])
+def test_a_shim_that_cannot_be_restricted_is_not_started(folder: Path, restriction: bytes, error: int) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.settimeout(20)
+    (folder / "script").write_text(f"touch {folder}/started\n")
+    pipe, writer, shims_end = new_pipe(str(folder / "output.log"), 1 << 20)
+    no_ruleset = os.open("/", os.O_RDONLY)
+    script = os.open(folder / "script", os.O_RDONLY)
+    process = subprocess.Popen(log_writer_command("serve", str(folder)), stdin=theirs)
+    theirs.close()
+    request = b"\0".join((log_writer.START, b"100000", os.fsencode(pipe.log), b"/", b"", restriction))
+    socket.send_fds(ours, [request], [pipe.reader, pipe.shim, script, writer, shims_end, no_ruleset])
+    for descriptor in (script, writer, shims_end, no_ruleset):
+        os.close(descriptor)
+    kind, inode, number = ours.recv(99).split()
+    assert (kind, int(inode)) == (log_writer.NOT_STARTED, pipe.inode)
+    assert int(number) in (error, errno.EBADFD)
+    ours.close()
+    pipe.close()
+    assert process.wait(20) == 0
+    assert not (folder / "started").exists()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from conftest import HomeCli, wait_until
+from conftest import NO_TERMINAL, HomeCli, wait_until
 
 from backburner.core.models import ProcessId
 from backburner.system import processes
@@ -45,13 +45,51 @@ def runs(home_cli: HomeCli) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
+def parent_of(home_cli: HomeCli, task_id: str) -> int:
+    wait_until(lambda: home_cli.status(task_id)["pid"], "its process")
+    with open(f"/proc/{home_cli.status(task_id)['pid']}/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("PPid:"))
+
+
+def sandboxed(home_cli: HomeCli, level: str, lines: str) -> str:
+    """Start a script that nobody approved: it appends a line to the file `runs` of its sandbox, tries to read a secret, and goes on."""
+    home_cli.configure(f'{NO_TERMINAL}[sandbox]\nlevel = "{level}"\n')
+    (home_cli.root / "secret").write_text("CANARY\n")
+    (home_cli.cwd / "run.sh").write_text(f'echo x >> "$TMPDIR/runs"\ncat {home_cli.root}/secret 2>&1\n{lines}\n')
+    task_id = home_cli.ok("run", "--", "sh", "run.sh").strip()
+    assert home_cli.status(task_id)["sandbox"].startswith(level)  # type: ignore[union-attr]
+    return task_id
+
+
+def sandboxed_runs(home_cli: HomeCli) -> list[str]:
+    return [line for path in (home_cli.root / "sandbox" / "tmp").glob("*/runs") for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("level", ["full", "partial"])
+def test_it_starts_commands_in_their_sandbox(home_cli: HomeCli, level: str) -> None:
+    task_id = sandboxed(home_cli, level, "sleep 60")
+    assert [parent_of(home_cli, task_id)] == [found.pid for found in home_cli.log_writers]
+    wait_until(lambda: b"secret" in home_cli.log(task_id), "its attempt to read the secret")
+    assert b"CANARY" not in home_cli.log(task_id) and sandboxed_runs(home_cli) == ["x"]
+    home_cli.ok("cancel", task_id)
+    assert home_cli.status(task_id)["status"] == "cancelled"
+
+
+@pytest.mark.parametrize("level", ["full", "partial"])
+def test_killed_before_it_starts_a_sandboxed_command(home_cli: HomeCli, level: str) -> None:
+    with stopped_log_writer(home_cli) as log_writer:
+        task_id = sandboxed(home_cli, level, "exit 7")
+        wait_until(lambda: (home_cli.folder(task_id) / "output.log").exists(), "its log")
+        processes.send(log_writer, signal.SIGKILL)
+    home_cli.cli("wait", task_id, "--timeout", "30")
+    assert (home_cli.status(task_id)["exit_code"], sandboxed_runs(home_cli)) == (7, ["x"])
+    assert b"secret" in home_cli.log(task_id) and b"CANARY" not in home_cli.log(task_id)
+
+
 def test_it_is_the_parent_of_a_second_command(home_cli: HomeCli) -> None:
     task_id = home_cli.run("sleep", "60")
-    wait_until(lambda: home_cli.status(task_id)["pid"], "its process")
+    assert [parent_of(home_cli, task_id)] == [found.pid for found in home_cli.log_writers]
     shim = home_cli.status(task_id)["pid"]
-    with open(f"/proc/{shim}/status") as file:
-        parent = next(int(line.split()[1]) for line in file if line.startswith("PPid:"))
-    assert [parent] == [found.pid for found in home_cli.log_writers]
     with open(f"/proc/{shim}/limits") as file:
         soft, hard = next(line.split()[3:5] for line in file if line.startswith("Max open files"))
     assert soft != hard or soft == str(os.sysconf("SC_OPEN_MAX")), "the log writer's own limit"

@@ -1,5 +1,6 @@
 """How a command runs that nobody approved: what it can see, write and reach. Pure."""
 
+import functools
 from enum import StrEnum
 
 from backburner.core import light_json as json
@@ -89,6 +90,7 @@ class Sandbox(NamedTuple):
         return f"{self.level}: {files}; {network}"
 
 
+@functools.lru_cache(64)
 def sandbox_from(text: str) -> Sandbox:
     """The sandbox that `to_json` described."""
     fields = json.loads(text)

@@ -21,7 +21,8 @@ from backburner.system.paths import is_below, real_path
 from backburner.system.project_files import ProjectFiles, search, settings_with_credentials, untracked
 
 _SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt", "nix", "gnu", "etc")
-_KERNEL = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "mtrr", "driver", "tty", "dynamic_debug")
+# Of /proc. bubblewrap itself protects irq, bus and sysrq-trigger.
+_KERNEL = ("sys", "fs", "acpi", "scsi", "mtrr", "driver", "tty", "dynamic_debug")
 _MACHINE = ("/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel/mm")
 _MAX_TEMPORARY_BYTES = 4 << 30
 FIRST_DESCRIPTOR = 20  # that bubblewrap is given; the shim uses lower ones
@@ -37,8 +38,8 @@ class Places(NamedTuple):
     cache: str
     temporary: str
     empty: str
-    git_config: str
-    attributes: str  # for git
+    git_config: int  # an open file
+    attributes: int  # for git, an open file
     opened: dict[str, int] | None = None  # protected files of the project; None if this bubblewrap cannot use descriptors
     overlay: bool = False
 
@@ -59,6 +60,7 @@ def arguments(sandbox: Sandbox, places: Places, cwd: str, path: str, files: Proj
         *_user_home(places, path),
         *(_project(sandbox, sandbox.project, places, files) if sandbox.project else ["--dir", real_path(cwd)]),
         *_own(places, sandbox.project),
+        *(word for path in _MACHINE for word in ("--ro-bind-try", path, path)),  # late: each mount is looked at again for every later one
         *(word for extra in sandbox.read for word in ("--ro-bind-try", extra, extra)),
         *(word for extra in sandbox.sockets for word in ("--bind-try", extra, extra)),
         *("--chdir", real_path(cwd)),
@@ -124,16 +126,13 @@ def _same_for_all(_: float) -> list[str]:
     for path, is_folder in private_settings():
         words += ["--tmpfs", path] if is_folder else ["--ro-bind", os.devnull, path]
     words += ["--proc", "/proc", "--dev", "/dev"]
-    for name in _KERNEL:  # root could write to these even without capabilities, because it owns them
+    for name in _KERNEL if os.geteuid() == 0 else ():  # root could write to these even without capabilities, because it owns them
         words += ["--ro-bind-try", f"/proc/{name}", f"/proc/{name}"]
-    words += ["--size", str(_MAX_TEMPORARY_BYTES), "--perms", "1777", "--tmpfs", "/var/tmp", "--tmpfs", "/run"]
-    for path in _MACHINE:
-        words += ["--ro-bind-try", path, path]
-    return words
+    return [*words, "--size", str(_MAX_TEMPORARY_BYTES), "--perms", "1777", "--tmpfs", "/var/tmp", "--tmpfs", "/run"]
 
 
 def private_settings() -> list[tuple[str, bool]]:
-    """What in /etc only its owner may read, and whether it is a folder."""
+    """What in /etc not everybody may read, and whether it is a folder; without what this process cannot read without capabilities either."""
     return _private_settings(time.monotonic() // _SEARCH_INTERVAL)
 
 
@@ -142,16 +141,18 @@ def _private_settings(_: float) -> list[tuple[str, bool]]:
     """An ordinary user cannot read these anyway; root could, even without capabilities."""
     if os.geteuid():
         return []
-    found = []
+    found, groups = [], {os.getegid(), *os.getgroups()}
     for folder, folders, names in os.walk("/etc"):
         for name in list(folders) + names:
             path = os.path.join(folder, name)
             try:
-                mode = os.lstat(path).st_mode
+                status = os.lstat(path)
             except OSError:
                 continue
+            mode, is_ours = status.st_mode, status.st_uid == 0 or status.st_gid in groups
             if not stat.S_ISLNK(mode) and not mode & stat.S_IROTH:
-                found.append((path, stat.S_ISDIR(mode)))
+                if is_ours or mode & stat.S_IRWXO:
+                    found.append((path, stat.S_ISDIR(mode)))
                 if name in folders:
                     folders.remove(name)
     return found
@@ -170,8 +171,9 @@ def _user_home(places: Places, path: str) -> Iterator[str]:
     for path in toolchains.credentials(home):
         yield from ("--tmpfs", path) if os.path.isdir(path) else ("--ro-bind", places.empty, path)
     yield from ("--bind", places.cache, os.path.join(home, ".cache"))
-    yield from ("--ro-bind", places.git_config, os.path.join(home, ".gitconfig"))
-    yield from ("--ro-bind", places.attributes, os.path.join(home, ".config/git/attributes"))
+    # Copies, because a mount takes bubblewrap many times longer.
+    yield from ("--file", str(places.git_config), os.path.join(home, ".gitconfig"))
+    yield from ("--file", str(places.attributes), os.path.join(home, ".config/git/attributes"))
 
 
 def _project(sandbox: Sandbox, project: str, places: Places, files: ProjectFiles) -> Iterator[str]:

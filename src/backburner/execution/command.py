@@ -10,6 +10,7 @@ import os
 import resource
 import signal
 from collections.abc import Callable
+from contextlib import nullcontext
 
 from backburner.core import trace_context
 from backburner.core.claims import ClaimedRun, LogEnd
@@ -30,6 +31,7 @@ from backburner.system import log_file, processes, run_files, run_inspection
 from backburner.system.file_watch import FileWatch
 from backburner.system.home import Home, create, is_locked, write_all
 from backburner.system.log_file import NAME, Log, header
+from backburner.system.restricted_thread import call_restricted
 from backburner.system.sandbox_support import find_support
 
 _KILL_TIMEOUT = 5.0  # seconds that processes may take to disappear after SIGKILL
@@ -124,26 +126,28 @@ class CommandExecutor:
         self, folder: str, pipe: OutputPipe, writer: int, answers: int, cwd: str, env: dict[str, str], confinement: Confinement | None
     ) -> Child | None:
         """Start the shim; its script stays locked while the shim runs. None if the log writer starts it."""
+        passed = confinement.descriptors if confinement else ()
         script = os.open(f"{folder}/{run_files.EXIT}", os.O_RDONLY)
         try:
             fcntl.flock(script, fcntl.LOCK_EX)
-            if confinement is None and self.log_writer.start(pipe, (script, writer, answers), cwd, env):
-                return None
+            with confinement.restriction() if confinement else nullcontext() as restriction:
+                if self.log_writer.start(pipe, (script, writer, answers), cwd, env, passed, restriction):
+                    return None
 
-            def start() -> Child:
-                return Child(
-                    ["sh", "-s", "backburner"],
-                    executable="/bin/sh",
-                    stdin=script,
-                    stdout=writer,
-                    stderr=answers,
-                    cwd=cwd,
-                    env=env,
-                    start_new_session=True,
-                    pass_fds=confinement.descriptors if confinement else (),
-                )
+                def start() -> Child:
+                    return Child(
+                        ["sh", "-s", "backburner"],
+                        executable="/bin/sh",
+                        stdin=script,
+                        stdout=writer,
+                        stderr=answers,
+                        cwd=cwd,
+                        env=env,
+                        start_new_session=True,
+                        pass_fds=passed,
+                    )
 
-            child = confinement.start(start) if confinement else start()
+                child = call_restricted(restriction, start) if restriction else start()
             self.log_writer.add(pipe)  # not before, because the command need not wait for it
             return child
         finally:
@@ -275,7 +279,8 @@ class Command:
         """End what is left in the sandbox, and look at what the command has done."""
         if self._sandbox is None or self._rebooted:
             return outcome
-        sandbox_ending.end_processes(self._folder, self._process_tag)
+        if self._sandbox.level is Level.FULL:
+            sandbox_ending.end_processes(self._folder, self._process_tag)
         if sandbox_ending.is_plain(self._sandbox, outcome.exit_code):
             return outcome
         found = await asyncio.to_thread(sandbox_ending.finish, self._sandbox, self._task, self._folder, outcome.exit_code, self._path)

@@ -17,6 +17,10 @@ import select
 import sys
 import time
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 PIPE_BYTES = 256 * 1024  # the capacity of an output pipe, and the most that is moved from one pipe before the next one's turn
 COMPLETE, OPEN = "e", "o"  # the answer to a shim: everything is in the log, and whether a process can still write to the pipe
 MARK_AT = 4  # the offset of that answer in the exit file, behind the exit code; see run_files.output_state
@@ -31,6 +35,7 @@ _REPORT_SECONDS = 0.01  # a command that ends earlier is reported only once
 _RETRY_SECONDS = 0.2  # for a log that another process has locked, and for a full disk
 _EXIT_SECONDS = 1.0  # an engine that was just killed may still hold its lock
 _FIONREAD = 0x541B
+_MAX_DESCRIPTORS = 253  # in one message; a limit of the kernel
 
 
 class Output:
@@ -129,13 +134,28 @@ class Output:
 
     def _remove_excess(self) -> None:
         if self._limiter is None:
-            sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+            _find_packages()
             from backburner.execution.output_limit import OutputLimit  # few logs are that large
 
             self._limiter = OutputLimit(os.path.dirname(self.path), self.limit)
         self.log = self._limiter.check(self.log)
         self._size = os.lseek(self.log, 0, os.SEEK_CUR)
         self._check_at = max(self.limit, self._size + self.limit // 256)  # a small part of what is removed at a time
+
+
+def _find_packages() -> None:
+    """Make the other modules importable; most log writers need none."""
+    folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    if folder not in sys.path:
+        sys.path.append(folder)
+
+
+def _call_restricted(start: "Callable[[], int]", restriction: bytes, rulesets: list[int]) -> int:
+    """Start a shim from a thread that is restricted; nothing is started if that fails."""
+    _find_packages()
+    from backburner.system.restricted_thread import Restriction, call_restricted
+
+    return call_restricted(Restriction.from_text(restriction, tuple(rulesets)), start)
 
 
 def bytes_in(pipe: int) -> int:
@@ -191,7 +211,7 @@ class LogWriter:
     def _receive(self, control: _socket.socket) -> None:
         """Handle one request, or notice that the process that started this one has ended."""
         try:
-            size, ancillary, _, _ = control.recvmsg_into([self._buffer], _socket.CMSG_SPACE(20), _socket.MSG_CMSG_CLOEXEC)
+            size, ancillary, _, _ = control.recvmsg_into([self._buffer], _socket.CMSG_SPACE(4 * _MAX_DESCRIPTORS), _socket.MSG_CMSG_CLOEXEC)
         except ConnectionResetError:
             size, ancillary = 0, []
         if not size:
@@ -218,25 +238,40 @@ class LogWriter:
             self._poller.register(output.shim, select.EPOLLIN)
         self._start(output)
 
-    def _start_shim(self, pipe: int, streams: list[int], cwd: bytes, *environment: bytes) -> int:
-        """Start a shim with these standard streams in its own session; returns its pid, 0 if that failed."""
+    def _start_shim(self, pipe: int, descriptors: list[int], cwd: bytes, numbers: bytes, restriction: bytes, *environment: bytes) -> int:
+        """Start a shim in its own session; returns its pid, 0 if that failed.
+
+        `descriptors` are its standard streams, then those that it gets with these `numbers`, then the rulesets of its `restriction`.
+        """
+        streams, targets = descriptors[:3], [int(number) for number in numbers.split()]
+        passed, rulesets = descriptors[3 : 3 + len(targets)], descriptors[3 + len(targets) :]
         try:
+            # Away from the numbers that are assigned one after the other.
+            passed = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, max(targets) + 1) for descriptor in passed]
+            descriptors += passed
             os.chdir(cwd)
-            return os.posix_spawn(
-                "/bin/sh",
-                ["sh", "-s", "backburner"],
-                dict(variable.split(b"=", 1) for variable in environment),
-                file_actions=[(os.POSIX_SPAWN_DUP2, descriptor, number) for number, descriptor in enumerate(streams)],
-                setsid=True,
-                setsigdef=(_signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGCHLD),
-            )
-        except (OSError, ValueError) as error:
-            number = error.errno if isinstance(error, OSError) else errno.EINVAL  # a variable without a name
+
+            def start() -> int:
+                return os.posix_spawn(
+                    "/bin/sh",
+                    ["sh", "-s", "backburner"],
+                    dict(variable.split(b"=", 1) for variable in environment),
+                    file_actions=[
+                        (os.POSIX_SPAWN_DUP2, descriptor, number)
+                        for number, descriptor in zip((0, 1, 2, *targets), (*streams, *passed), strict=True)
+                    ],
+                    setsid=True,
+                    setsigdef=(_signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGCHLD),
+                )
+
+            return _call_restricted(start, restriction, rulesets) if restriction else start()
+        except Exception as error:
+            number = getattr(error, "errno", None) or errno.EINVAL  # for example a variable without a name
             self._say(b"%s %d %d" % (NOT_STARTED, os.fstat(pipe).st_ino, number))
             return 0
         finally:
             os.chdir("/")
-            for descriptor in streams:
+            for descriptor in descriptors:
                 os.close(descriptor)
 
     def _say(self, message: bytes) -> None:

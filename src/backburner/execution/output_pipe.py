@@ -15,6 +15,7 @@ from backburner.core.models import ProcessId
 from backburner.execution import log_writer
 from backburner.system import processes
 from backburner.system.home import Home
+from backburner.system.restricted_thread import Restriction
 
 SHIM_READER = 5  # the shim's descriptor of the read end
 _SETPIPE_SZ = 1031
@@ -125,16 +126,30 @@ class LogWriterProcess:
         self._restart: asyncio.TimerHandle | None = None
         self._started_at = 0.0
 
-    def start(self, pipe: OutputPipe, streams: Sequence[int], cwd: str, env: Mapping[str, str]) -> bool:
-        """Have the log writer start a shim with these standard streams; False if there is none, or it cannot do this now."""
+    def start(
+        self,
+        pipe: OutputPipe,
+        streams: Sequence[int],
+        cwd: str,
+        env: Mapping[str, str],
+        passed: Sequence[int] = (),
+        restriction: Restriction | None = None,
+    ) -> bool:
+        """Have the log writer start a shim with these standard streams; False if there is none, or it cannot do this now.
+
+        The shim also gets the descriptors in `passed`, with the same numbers, and is restricted.
+        """
         if self._control is None or self._unsent:
             return False
-        request = os.fsencode("\0".join((pipe.log, cwd, *(f"{name}={value}" for name, value in env.items()))))
-        request = b"%s\0%d\0%s" % (log_writer.START, pipe.limit, request)
+        request = os.fsencode("\0".join((pipe.log, cwd, " ".join(map(str, passed)))))
+        variables = os.fsencode("".join([f"\0{name}={value}" for name, value in env.items()]))
+        limits = restriction.to_text() if restriction else b""
+        request = b"%s\0%d\0%s\0%s%s" % (log_writer.START, pipe.limit, request, limits, variables)
+        rulesets = restriction.rulesets if restriction else ()
         try:
             if len(request) > log_writer.MAX_REQUEST_BYTES:
                 return False
-            socket.send_fds(self._control, [request], [pipe.reader, pipe.shim, *streams])
+            socket.send_fds(self._control, [request], [pipe.reader, pipe.shim, *streams, *passed, *rulesets])
         except OSError:
             return False
         self._pipes[pipe.inode], pipe.start = pipe, ShimStart()

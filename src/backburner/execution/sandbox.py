@@ -1,10 +1,9 @@
 """Prepares the sandbox of a run: the folders that it uses, its environment, and how its process is started.
 
 With bubblewrap, the shim stays outside and starts the command in the sandbox. With Landlock alone, the shim is in it too, because only
-a thread of this process can restrict what it starts without another interpreter.
+a thread of the process that starts it can restrict it without another interpreter.
 """
 
-import _thread
 import contextlib
 import fcntl
 import functools
@@ -13,23 +12,22 @@ import shlex
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple, TypeVar
+from collections.abc import Generator, Iterator, Mapping
+from typing import NamedTuple
 
 from backburner.core.ports import CannotStart
 from backburner.core.sandbox import Level, Network, Sandbox, Support, View
 from backburner.execution import bubblewrap
 from backburner.execution.sandbox_ending import protected_before
-from backburner.system import capabilities, landlock, run_files, seccomp, toolchains
+from backburner.system import landlock, run_files, seccomp, toolchains
 from backburner.system.git_repository import content_of
 from backburner.system.home import Home, write_pieces
 from backburner.system.log_file import NAME
 from backburner.system.paths import is_below, real_path
 from backburner.system.project_files import ProjectFiles, TooManyFolders, without_credentials
+from backburner.system.restricted_thread import Restriction
 from backburner.system.sandbox_environment import SECRET_NAMES, git_settings, sandbox_environment, search_path
 from backburner.system.sandbox_storage import CACHES, TEMPORARY, shared_folder
-
-T = TypeVar("T")
 
 _SEARCH_INTERVAL = 60.0  # seconds after which new tools and settings of the system are noticed
 _MAX_SETTINGS_BYTES = 256 * 1024
@@ -53,57 +51,35 @@ _READABLE = (
 class Confinement(NamedTuple):
     """How a command is started in its sandbox.
 
-    `prefix` comes before its words and `redirects` opens the files that the prefix uses. `rules`, those of the machine and `program` restrict
-    the thread that starts the shim. `kept` is needed after the end.
+    `prefix` comes before its words and `redirects` opens the files that the prefix uses. `rules`, those of the machine and the system call
+    filter `program` restrict the shim. `kept` is needed after the end.
     """
 
     environment: dict[str, str]
     prefix: tuple[str, ...] = ()
     redirects: str = ""
     kept: str = ""
-    rules: landlock.Rules | None = None
+    rules: landlock.Rules | None = None  # of this run
     machine: "_MachineRules | None" = None
-    program: bytes | None = None
+    program: bytes = b""
     descriptors: tuple[int, ...] = ()  # that the prefix uses
 
     def close(self) -> None:
         for descriptor in self.descriptors:
             os.close(descriptor)
 
-    def start(self, start: Callable[[], T]) -> T:
-        """Call `start` in a thread that is restricted; only what it starts is restricted too."""
-        rules = self.rules
-        if rules is None:
-            return start()
-        done = _thread.allocate_lock()
-        results: list[T] = []
-        errors: list[BaseException] = []
-
-        def restricted() -> None:
-            try:
-                descriptor = landlock.ruleset(rules)
-                try:
-                    if rules.files:
-                        capabilities.drop_capabilities()
-                    landlock.restrict(descriptor)
-                    if self.machine:
-                        landlock.restrict(self.machine.descriptor)
-                finally:
-                    os.close(descriptor)
-                if self.program is not None:
-                    seccomp.install(self.program)
-                results.append(start())
-            except BaseException as error:  # raised again in the caller's thread
-                errors.append(error)
-            finally:
-                done.release()
-
-        done.acquire()
-        _thread.start_new_thread(restricted, ())  # a threading.Thread takes three times as long
-        done.acquire()
-        if errors:
-            raise errors[0]
-        return results[0]
+    @contextlib.contextmanager
+    def restriction(self) -> Generator[Restriction | None]:
+        """What the shim is restricted to, if it is in the sandbox too. The files of the run must exist: rules are not for names."""
+        if self.rules is None:
+            yield None
+            return
+        own = landlock.ruleset(self.rules)
+        try:
+            of_machine = (self.machine.descriptor,) if self.machine else ()
+            yield Restriction((own, *of_machine), self.program, keeps_capabilities=not self.rules.files)
+        finally:
+            os.close(own)
 
 
 class Request(NamedTuple):
@@ -152,8 +128,8 @@ def _with_bubblewrap(request: Request, support: Support, files: ProjectFiles) ->
         cache=shared_folder(home, CACHES, sandbox.project),
         temporary=shared_folder(home, TEMPORARY, sandbox.project),
         empty=_shared(home, "empty", b""),
-        git_config=_shared(home, "gitconfig", git_settings(request.environment).encode()),
-        attributes=SECRET_NAMES,
+        git_config=_in_memory(git_settings(request.environment).encode()),
+        attributes=_moved(os.open(SECRET_NAMES, os.O_RDONLY)),
         opened=bubblewrap.open_protected(sandbox.project, files) if sandbox.project and support.overlay else None,
         overlay=support.overlay,
     )
@@ -170,9 +146,7 @@ def _with_bubblewrap(request: Request, support: Support, files: ProjectFiles) ->
     listens = sandbox.network is Network.LISTEN
     program = _shared(home, "listening.bpf" if listens else "default.bpf", seccomp.listening() if listens else seccomp.inside_bubblewrap())
     assert support.bubblewrap is not None
-    rules = None
-    if listens:
-        rules = landlock.Rules(files=False, connect=sandbox.connect, bind=True)
+    rules = landlock.Rules(files=False, connect=sandbox.connect, bind=True) if listens else None
     arguments = _in_memory(os.fsencode("\0".join((*words, ""))))
     prefix = (support.bubblewrap, "--args", str(arguments), "--seccomp", "6", "--json-status-fd", "7", "--")
     redirects = f"6<{shlex.quote(program)} 7>>{shlex.quote(os.path.join(folder, run_files.EXIT))}"
@@ -182,16 +156,21 @@ def _with_bubblewrap(request: Request, support: Support, files: ProjectFiles) ->
         redirects,
         protected_before(sandbox, files),
         rules,
-        descriptors=(arguments, *(places.opened or {}).values()),
+        descriptors=(arguments, places.git_config, places.attributes, *(places.opened or {}).values()),
     )
 
 
 def _in_memory(content: bytes) -> int:
     """A descriptor to read this from."""
-    descriptor = os.memfd_create("arguments of bubblewrap")
+    descriptor = os.memfd_create("for bubblewrap")
+    os.write(descriptor, content)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return _moved(descriptor)
+
+
+def _moved(descriptor: int) -> int:
+    """The descriptor with a number that the shim does not use."""
     try:
-        os.write(descriptor, content)
-        os.lseek(descriptor, 0, os.SEEK_SET)
         return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, bubblewrap.FIRST_DESCRIPTOR)
     finally:
         os.close(descriptor)
