@@ -9,18 +9,21 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from conftest import wait_until
-from contract.cases import NOW, submit
-from postgres_server import HOST_ID, LedgerDatabase, PostgresServer
-from test_portable_sql import SHARED
 
-from backburner.core.errors import LedgerTooNew, LedgerUnavailable
-from backburner.store import postgres_schema
-from backburner.store.ledger import Ledger, open_postgres_ledger
-from backburner.store.migrations import VERSION
-from backburner.store.postgres import PostgresDatabase
-from backburner.store.postgres_schema import migrate
-from backburner.store.sqlite import SqliteDatabase
+pytest.register_assert_rewrite("contract")
+
+from conftest import wait_until  # noqa: E402
+from contract.cases import NOW, submit  # noqa: E402
+from postgres_server import HOST_ID, LedgerDatabase, PostgresServer  # noqa: E402
+from test_portable_sql import SHARED  # noqa: E402
+
+from backburner.core.errors import LedgerTooNew, LedgerUnavailable  # noqa: E402
+from backburner.store import postgres_schema  # noqa: E402
+from backburner.store.ledger import Ledger, open_postgres_ledger  # noqa: E402
+from backburner.store.migrations import VERSION  # noqa: E402
+from backburner.store.postgres import PostgresDatabase  # noqa: E402
+from backburner.store.postgres_schema import migrate  # noqa: E402
+from backburner.store.sqlite import SqliteDatabase  # noqa: E402
 
 ADD = "INSERT INTO cursors (name, position) VALUES (?, ?)"
 COUNT = "SELECT count(*) FROM cursors"
