@@ -2,7 +2,7 @@
 
 BACKBURNER_TEST_POSTGRES names the folder of the system's programs if it is not one of Debian's.
 
-One server per test process, on a socket below the base folder of the tests, without syncing to disk. It ends with the test process.
+One server per test process, on a socket below the base folder of the tests, without syncing to disk (but what was committed survives `stop`). It ends with the test process.
 Postgres does not run as root, so tests that run as root start it as `nobody`.
 """
 
@@ -22,7 +22,7 @@ _DATABASES = {
     "bytes": "LOCALE 'C'",
     "icu": "LOCALE 'C' LOCALE_PROVIDER icu ICU_LOCALE 'en-US'",
 }
-_SETTINGS = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "listen_addresses=", "shared_buffers=32MB", "autovacuum=off")
+_SETTINGS = ("fsync=off", "full_page_writes=off", "listen_addresses=", "shared_buffers=32MB", "autovacuum=off")
 
 
 def wheel_programs() -> str:
@@ -126,10 +126,9 @@ class LedgerDatabase:
     """A database with the tables of a ledger, which is emptied between tests: that is faster than creating another."""
 
     def __init__(self, server: PostgresServer, name: str, kind: str) -> None:
-        import psycopg
-
         from backburner.store.postgres_schema import migrate
 
+        self._server, self.name = server, name
         self.url = server.create_database(name, kind)
         migrate(self.url, host_id=HOST_ID, home="/home")
         tables = [row[0] for row in server.administer("SELECT tablename FROM pg_tables WHERE schemaname = 'backburner'", name)]
@@ -138,10 +137,6 @@ class LedgerDatabase:
             "SELECT setval(format('%I.%I', schemaname, sequencename)::regclass, 1, false) FROM pg_sequences WHERE schemaname = 'backburner'"
         )
         self._empty = f"SET session_replication_role = replica; {deletes} {restarts}"
-        self._connection = psycopg.connect(server.url(name, "postgres"), autocommit=True)
 
     def empty(self) -> None:
-        self._connection.execute(self._empty.encode())
-
-    def close(self) -> None:
-        self._connection.close()
+        self._server.administer(self._empty, self.name)

@@ -30,10 +30,8 @@ COUNT = "SELECT count(*) FROM cursors"
 
 
 @pytest.fixture(scope="module")
-def database(postgres_server: PostgresServer) -> Iterator[LedgerDatabase]:
-    database = LedgerDatabase(postgres_server, "special", "bytes")
-    yield database
-    database.close()
+def database(postgres_server: PostgresServer) -> LedgerDatabase:
+    return LedgerDatabase(postgres_server, "special", "bytes")
 
 
 @pytest.fixture

@@ -30,11 +30,9 @@ def system_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres
 
 
 @pytest.fixture(scope="module")
-def database(request: pytest.FixtureRequest) -> Iterator[LedgerDatabase]:
+def database(request: pytest.FixtureRequest) -> LedgerDatabase:
     server = request.getfixturevalue("system_server" if request.param == "icu" else "postgres_server")
-    database = LedgerDatabase(server, f"contract_{request.param}", request.param)
-    yield database
-    database.close()
+    return LedgerDatabase(server, f"contract_{request.param}", request.param)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from backburner.core.errors import LedgerTooNew, LedgerUnavailable
+from backburner.core.errors import LedgerTooNew, LedgerUnavailable, LedgerUnreachable
 from backburner.core.ledger_url import shown
 from backburner.store.migrations import VERSION
 from backburner.store.rows import plain
@@ -88,7 +88,7 @@ class PostgresDatabase:
             self._connection.execute("COMMIT", prepare=False)
         except psycopg.Error as error:
             if self._connection.closed:
-                raise LedgerUnavailable("the connection was lost while a change was stored", path=self.path) from None
+                raise LedgerUnreachable("the connection was lost while a change was stored", path=self.path) from None
             raise self._unavailable(error) from None
 
     def roll_back(self) -> None:
@@ -146,7 +146,9 @@ class PostgresDatabase:
         try:
             return self._connection.execute(statement, values, prepare=None if values is not None else False)
         except psycopg.Error as error:
-            if not repeat or self._in_transaction or not self._connection.closed:
+            if self._connection.closed and (self._in_transaction or not repeat):
+                raise LedgerUnreachable(_one_line(error), path=self.path) from None
+            if not self._connection.closed:
                 raise self._unavailable(error) from None
         return self._send(statement, values, repeat=False)
 
@@ -156,7 +158,7 @@ class PostgresDatabase:
         try:
             connection = connect(self._url)
         except psycopg.Error as error:
-            self._failed = time.monotonic(), self._unavailable(error)
+            self._failed = time.monotonic(), LedgerUnreachable(_one_line(error), path=self.path)
             raise self._failed[1] from None
         self._failed = None
         try:
@@ -211,8 +213,11 @@ def unavailable(error: psycopg.Error, path: str) -> LedgerUnavailable:
         "42501": "the user may not use its tables",
         "25006": "it cannot be written",
     }
-    text = " ".join(str(error).split()) or type(error).__name__
-    return LedgerUnavailable(reasons.get(error.sqlstate or "", text.rstrip(".")), path=path)
+    return LedgerUnavailable(reasons.get(error.sqlstate or "") or _one_line(error), path=path)
+
+
+def _one_line(error: psycopg.Error) -> str:
+    return (" ".join(str(error).split()) or type(error).__name__).rstrip(".")
 
 
 @functools.cache
