@@ -14,6 +14,7 @@ import apsw
 import hypothesis
 import pytest
 from forked_cli import ForkedCli
+from postgres_server import PostgresServer, wheel_programs
 
 from backburner.core.models import Caller, ProcessId
 from backburner.services.app import App
@@ -251,6 +252,14 @@ def home_cli(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[HomeCli
     for found in remaining:
         processes.send(found, signal.SIGKILL)
     assert not remaining, f"still running: {remaining}"
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    """A Postgres server of this test process."""
+    server = PostgresServer(tmp_path_factory.getbasetemp() / "pg", wheel_programs())
+    yield server
+    server.stop()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -38,6 +38,7 @@ EXIT_CODES = {
     "StaleRun": 1,
     "StaleTask": 1,
     "HomeUnusable": 1,
+    "LedgerUnreachable": 1,
     "BackupFailed": 1,
     "RestoreFailed": 1,
     "HomeInUse": 1,

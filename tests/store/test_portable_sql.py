@@ -9,7 +9,8 @@ import pytest
 import backburner.store
 
 FOLDER = Path(backburner.store.__file__ or "").parent
-SHARED = [path for path in sorted(FOLDER.glob("*.py")) if path.name not in ("sqlite.py", "migrations.py", "__init__.py")]
+_ADAPTERS = ("sqlite.py", "postgres.py", "postgres_schema.py", "migrations.py", "__init__.py")
+SHARED = [path for path in sorted(FOLDER.glob("*.py")) if path.name not in _ADAPTERS]
 NOT_PORTABLE = {
     "IS between values": r"\bIS (NOT )?['?]",
     "a parameter whose type cannot be known": r"(?<![=<>+(] )\? IS (NOT )?NULL",
@@ -21,6 +22,7 @@ NOT_PORTABLE = {
     "an empty list": r"IN \(\)",
     "words of SQLite": r"\bPRAGMA\b|\bAUTOINCREMENT\b|\browid\b|INSERT OR |\bifnull\b|\binstr\b|\bGLOB\b|sqlite_",
     "the count of another statement": r"\bchanges\(\)",
+    "a boolean compared with a number": r"NULL\) = [01]",
     "a place for a value inside a text": r"= '[^' ]*\?[^' ]*'",
 }
 
@@ -54,11 +56,14 @@ def test_no_sql_is_specific_to_one_database(what: str) -> None:
         ("a hint for the planner", "FROM fallen f CROSS JOIN runs"),
         ("the order of text", "channel >= 'to:' AND channel < 'to:~'"),
         ("the count of another statement", "SELECT changes()"),
+        ("a boolean compared with a number", "(due_at IS NOT NULL) = 0"),
     ],
 )
 def test_each_pattern_finds_an_example(what: str, text: str) -> None:
     assert re.search(NOT_PORTABLE[what], text)
 
 
-def test_only_the_adapter_imports_the_database_library() -> None:
-    assert [path.name for path in FOLDER.glob("*.py") if re.search(r"^\s*(import|from) apsw", path.read_text(), re.M)] == ["sqlite.py"]
+@pytest.mark.parametrize(("library", "adapter"), [("apsw", {"sqlite.py"}), ("psycopg", {"postgres.py", "postgres_schema.py"})])
+def test_only_the_adapter_imports_the_database_library(library: str, adapter: set[str]) -> None:
+    imports = rf"^\s*(import|from) {library}"
+    assert {path.name for path in FOLDER.glob("*.py") if re.search(imports, path.read_text(), re.M)} == adapter

@@ -25,7 +25,7 @@ class ConfigFile:
         try:
             mark = checked_mark(home.config)
             self.current = load_config(home, environ, flags)
-            _record_check(home, mark)
+            _record_check(home, mark, self.current)
         except BackburnerError as error:
             if not tolerant:
                 raise
@@ -53,9 +53,11 @@ class ConfigFile:
         return {name: value for name, value in values.items() if value != self.current.values[name]}
 
 
-def _record_check(home: Home, mark: str) -> None:
+def _record_check(home: Home, mark: str, config: Config) -> None:
     """Record that config.toml is valid, so that a command that uses no settings need not read it to say that it is not."""
     path = os.path.join(home.root, CHECKED_CONFIG)
+    if config.text("store.url"):
+        return  # such a command would read the ledger file
     with contextlib.suppress(OSError):  # a read-only home
         if os.path.getsize(home.config) and (not os.path.exists(path) or read_plain(path, 200).decode() != mark):
             write_atomically(path, mark)

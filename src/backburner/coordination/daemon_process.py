@@ -118,9 +118,13 @@ class DaemonProcess:
             self._idle_timer = loop.call_later(seconds, self._exit_if_idle)
 
     def _reload_config(self, daemon: Daemon) -> None:
+        ledger = self._config.current.text("store.url")
         try:
             if self._config.reload_if_changed():
                 daemon.config_changed(self._config.current)
+                if self._config.current.text("store.url") != ledger:
+                    log.warning("Exiting, because `url` under [store] has changed")
+                    self._done.set()
         except BackburnerError as error:
             log.warning("Ignoring the changed config.toml and keeping the previous settings: %s", error)
 

@@ -1,4 +1,5 @@
-"""Opens the ledger of a home. If that upgrades the ledger, daemons of the older version are stopped, because they cannot use it.
+"""Opens the ledger of a home: a file, or a database on Postgres. If that upgrades the ledger, daemons of the older version are stopped, because they cannot use it.
+A ledger on Postgres is not upgraded by opening it, but by `migrate_home_ledger`.
 
 Nothing is lost: commands continue, and the next engine takes them over.
 """
@@ -7,18 +8,58 @@ from backburner.core.light_typing import TYPE_CHECKING
 from backburner.store.ledger import open_ledger
 
 if TYPE_CHECKING:
+    from backburner.coordination.config_file import ConfigFile
+    from backburner.core.settings import Config
     from backburner.store.ledger import Ledger
+    from backburner.store.postgres_schema import Migrated
     from backburner.system.home import Home
 
 _STOP_TIMEOUT_SECONDS = 5.0  # then they are killed
 
 
-def open_home_ledger(home: "Home") -> "Ledger":
-    """Open the ledger of a home, and upgrade it to the current version if it is older."""
+def open_home_ledger(home: "Home", config: "ConfigFile") -> "Ledger":
+    """Open the ledger of a home. A file is upgraded to the current version if it is older."""
+    if config.problem and home.host_id():
+        raise config.problem  # the file may say where the ledger is; tasks must not be stored somewhere else
+    if url := config.current.text("store.url"):
+        return _open_on_postgres(home, url)
     ledger = open_ledger(home.ledger, setup_lock=home.setup_lock)
     if ledger.database.upgraded:
         _stop_older_daemons(home)
     return ledger
+
+
+def _open_on_postgres(home: "Home", url: str) -> "Ledger":
+    import contextlib
+    import os
+
+    from backburner.core.optional_dependencies import need
+    from backburner.store.ledger import open_postgres_ledger
+
+    need("postgres", "A ledger on Postgres needs")
+    # Hooks compare these files with the ledger file, which does not change any more.
+    with contextlib.suppress(FileNotFoundError):
+        folder = os.path.dirname(home.nothing_waits_since(""))
+        for name in os.listdir(folder):
+            os.unlink(os.path.join(folder, name))
+    return open_postgres_ledger(url, home.root, home.host_id() or "none")
+
+
+def migrate_home_ledger(home: "Home", config: "Config", *, take_over: bool = False) -> "Migrated | None":
+    """Create or upgrade the tables of a ledger on Postgres; None if the ledger is a file. Daemons of the older version are stopped."""
+    if not (url := config.text("store.url")):
+        return None
+    import socket
+
+    from backburner.core.optional_dependencies import need
+
+    need("postgres", "A ledger on Postgres needs")
+    from backburner.store.postgres_schema import migrate
+
+    done = migrate(url, host_id=home.create_host_id(), home=f"{socket.gethostname()}:{home.root}", take_over=take_over)
+    if done.before not in (0, done.after):
+        _stop_older_daemons(home)
+    return done
 
 
 def _stop_older_daemons(home: "Home") -> None:

@@ -34,6 +34,7 @@ BackburnerError                 exit 1
 ├── RestoreFailed
 ├── EngineUnavailable
 ├── LedgerUnavailable
+│   └── LedgerUnreachable
 ├── LedgerTooNew
 ├── BackupFailed
 ├── RestoreFailed
@@ -216,6 +217,10 @@ class EngineUnavailable(BackburnerError):
 
 class LedgerUnavailable(BackburnerError):
     """Cannot use the ledger {path}: {message}."""
+
+
+class LedgerUnreachable(LedgerUnavailable):
+    """Cannot reach the ledger {path}: {message}."""
 
 
 class LedgerTooNew(BackburnerError):

@@ -18,8 +18,9 @@ _MODULES = {
     "webhook": ("httpx2", "uvicorn"),
     "discord": ("discord",),
     "apprise": ("apprise",),
+    "postgres": ("psycopg",),
 }
-_EXTRAS = {"agent": "agent", "tui": "tui", "mcp": "mcp", "toml": "mcp", "web": "web"}
+_EXTRAS = {"agent": "agent", "tui": "tui", "mcp": "mcp", "toml": "mcp", "web": "web", "postgres": "postgres"}
 
 
 def need(part: str, what: str) -> None:

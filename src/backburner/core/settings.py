@@ -101,6 +101,9 @@ SETTINGS: dict[str, Setting] = {
     "web.port": Setting(0, "Port of the web interface on 127.0.0.1; 0 for a fixed port of this home.", 0, 65535),
     "web.hosts": Setting("", "Additional host names accepted by the web interface, for a tunnel or a proxy; separated by commas."),
     "web.origin": Setting("", "HTTPS address at which a proxy makes the web interface available, such as https://laptop.example.net."),
+    "store.url": Setting(
+        "", "Address of a ledger on Postgres, such as postgresql://backburner@db.example.net/backburner; empty for a file in the home."
+    ),
     "sandbox.level": Setting(
         "auto", "The best sandbox to use: auto, full, partial or none. Without a sandbox, every command needs approval."
     ),
@@ -114,7 +117,7 @@ AGENT_KEYS = ("description", "model", *_SERVER_KEYS, "instructions", "tools", *_
 CHANNEL_KEYS = ("type", "target", "people", "token", "token_env", "url", "url_env", "secret", "secret_env", "base_url")
 CHANNEL_TYPES = ("discord", "webhook", "apprise")
 SECTIONS = frozenset({*(name.split(".")[0] for name in SETTINGS), "channels"})
-FILE_ONLY = ("approval", "sandbox")
+FILE_ONLY = ("approval", "sandbox", "store")
 
 
 class Config(NamedTuple):
@@ -313,6 +316,11 @@ def _checked(name: str, value: object, where: str) -> Value:
                 raise ConfigError(f"'{name}' must be passkey or off, not {value!r}", where=where)
             if name == "web.origin" and value and not re.fullmatch(r"https://[a-z0-9.-]+(:\d+)?", str(value)):
                 raise ConfigError(f"'{name}' must be an address such as https://laptop.example.net, not {value!r}", where=where)
+            if name == "store.url" and value:
+                from backburner.core.ledger_url import problem_of  # slow to load, and few homes have one
+
+                if problem := problem_of(str(value)):
+                    raise ConfigError(f"'{name}' {problem}", where=where)
             return str(value)
 
 

@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable
 
 from backburner.coordination.daemon_process import DaemonProcess
-from backburner.core.errors import BackburnerError, EngineUnavailable, HomeUnusable
+from backburner.core.errors import BackburnerError, EngineUnavailable, HomeUnusable, LedgerUnreachable
 from backburner.engine.engine import Engine
-from backburner.services.daemon_parts import open_engine_parts
+from backburner.services.daemon_parts import EngineParts, open_engine_parts
 from backburner.system import processes, wakeups
 from backburner.system.home import Home, lock
 from backburner.system.processes import engine_of
@@ -22,6 +22,7 @@ from backburner.system.processes import engine_of
 log = logging.getLogger("backburner")
 _LOCK_TIMEOUT = 10.0
 _HEARTBEAT_INTERVAL = 5.0
+_RECONNECT_INTERVAL = 1.0
 _SOCKET_LOST_AFTER = 1.0  # seconds: an engine that holds the lock this long and cannot be woken has lost its socket
 
 
@@ -62,7 +63,7 @@ def serve(
         if wakeups.wake(home.socket_dir, wakeups.ENGINE_SOCKET):
             return False
         return serve(home, environ, flags, foreground=foreground)
-    parts = open_engine_parts(home, environ, flags)
+    parts = _open_parts(home, environ, flags, held)
     executor = CommandExecutor(
         home,
         parts.config.current.whole("commands.output_cap_mb") << 20,
@@ -95,6 +96,20 @@ def serve(
         parts.close()
         os.close(held)
     return True
+
+
+def _open_parts(home: Home, environ: dict[str, str], flags: dict[str, str] | None, held: int) -> EngineParts:
+    """Open the home. If its ledger is on a server that does not answer, wait for it: runs whose end nobody has recorded may be waiting."""
+    warned = False
+    while True:
+        try:
+            return open_engine_parts(home, environ, flags)
+        except LedgerUnreachable as error:
+            if not warned:
+                log.warning("%s; trying again every second", error)
+            warned = True
+        processes.record_heartbeat(held)
+        time.sleep(_RECONNECT_INTERVAL)
 
 
 async def _beat(held: int) -> None:

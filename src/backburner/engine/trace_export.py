@@ -31,13 +31,14 @@ def main(arguments: list[str]) -> int:
     """`telemetry HOME`: send all spans that ended and were not sent yet. Exit code 0 if all of them arrived."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
     home = Home(arguments[0])
-    config = ConfigFile(home, dict(os.environ)).current
+    config_file = ConfigFile(home, dict(os.environ))
+    config = config_file.current
     try:
         send = Sender(config)
     except ImportError as error:
         log.warning("traces cannot be sent: %s; install backburner[telemetry]", error)
         return NOT_INSTALLED
-    with open_trace_source(home) as source:
+    with open_trace_source(home, config_file) as source:
         while events := source.events():
             spans = [span for event in events for span in ended(source.spans, event)]
             for start in range(0, len(spans), _PAGE):

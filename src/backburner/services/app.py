@@ -331,4 +331,4 @@ def open_app(
     place = home if isinstance(home, Home) else Home(locate(home, environ))
     place.make()
     config = ConfigFile(place, environ, flags, tolerant=tolerant)
-    return App(place, open_home_ledger(place), config, environ, clock=clock, runner=runner)
+    return App(place, open_home_ledger(place, config), config, environ, clock=clock, runner=runner)

@@ -51,8 +51,9 @@ def open_engine_parts(home: Home, environ: dict[str, str], flags: dict[str, str]
 
     `close` also checkpoints the ledger, so that its file can be copied without the WAL.
     """
-    ledger = open_home_ledger(home)
-    app = App(home, ledger, ConfigFile(home, environ, flags, tolerant=True), environ)
+    config = ConfigFile(home, environ, flags, tolerant=True)
+    ledger = open_home_ledger(home, config)
+    app = App(home, ledger, config, environ)
 
     def close() -> None:
         ledger.checkpoint()
@@ -90,13 +91,13 @@ class AgentParts(NamedTuple):
 
 def open_agent_parts(home: Home, environ: dict[str, str], config: ConfigFile) -> AgentParts:
     """Open a home for the agent process. Close the App afterwards."""
-    ledger = open_home_ledger(home)
+    ledger = open_home_ledger(home, config)
     return AgentParts(App(home, ledger, config, environ), ledger.live_work, ledger.runs, ledger.queries)
 
 
 def open_shared_app(home: Home, environ: dict[str, str], config: ConfigFile) -> App:
     """Open another App for a second thread, with the settings object of the daemon."""
-    return App(home, open_home_ledger(home), config, environ)
+    return App(home, open_home_ledger(home, config), config, environ)
 
 
 class IntegrationParts(NamedTuple):
@@ -121,7 +122,7 @@ class IntegrationParts(NamedTuple):
 
 def open_integration_parts(home: Home, environ: dict[str, str], config: ConfigFile) -> IntegrationParts:
     """Open a home for the integrations process."""
-    ledger = open_home_ledger(home)
+    ledger = open_home_ledger(home, config)
     app = App(home, ledger, config, environ)
     return IntegrationParts(
         home, environ, app.now, app.config_file, app.changes, app.deliveries, app.triggers, app.approvals, app.queries, ledger.close

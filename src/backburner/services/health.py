@@ -1,12 +1,13 @@
 """Ledger reads for `doctor`. Works even if no App can be opened, and changes nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from backburner.core.models import Run, RunFolder
 from backburner.core.notices import Notice
 
 if TYPE_CHECKING:
+    from backburner.coordination.config_file import ConfigFile
     from backburner.store.ledger import Ledger
     from backburner.system.home import Home
 
@@ -21,6 +22,10 @@ class Health:
     def damage(self, seconds: float | None) -> Sequence[str] | None:
         """Return the problems that the database's own integrity check finds; None if it took longer than `seconds`."""
         return self._ledger.check(seconds)
+
+    def server_settings(self) -> Mapping[str, str]:
+        """Return what is known about the server of a ledger on Postgres; empty for a file."""
+        return self._ledger.database.server_settings()
 
     def live_runs(self) -> Sequence[Run]:
         """Every run that has not ended."""
@@ -47,8 +52,8 @@ class Health:
         return self._ledger.records.folders_of(run_ids)
 
 
-def open_health(home: "Home") -> Health:
+def open_health(home: "Home", config: "ConfigFile") -> Health:
     """Open the ledger of a home; LedgerUnavailable or LedgerTooNew if that is not possible."""
     from backburner.coordination.ledger_file import open_home_ledger
 
-    return Health(open_home_ledger(home))
+    return Health(open_home_ledger(home, config))

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from backburner.coordination.config_file import ConfigFile
 from backburner.coordination.ledger_file import open_home_ledger
 from backburner.core.events import Event, Span
 from backburner.core.models import TRACE_CURSOR
@@ -36,6 +37,6 @@ class TraceSource:
         self._ledger.events.advance_cursor(TRACE_CURSOR, event.event_id)
 
 
-def open_trace_source(home: Home) -> TraceSource:
+def open_trace_source(home: Home, config: ConfigFile) -> TraceSource:
     """Open a home for the export of traces."""
-    return TraceSource(open_home_ledger(home))
+    return TraceSource(open_home_ledger(home, config))

@@ -26,7 +26,7 @@ class Claims:
     def queued(self, runner: str, now: int, limit: int) -> Sequence[str]:
         """The ids of the runs to claim next: by priority, then oldest first. Reads no run that is not due."""
         due = f"SELECT run_id, priority, seq {QUEUE} AND due_at IS NOT NULL AND due_at <= ?"
-        ready = f"SELECT run_id, priority, seq {QUEUE} AND (due_at IS NOT NULL) = 0 ORDER BY priority DESC, seq LIMIT ?"
+        ready = f"SELECT run_id, priority, seq {QUEUE} AND (due_at IS NOT NULL) = FALSE ORDER BY priority DESC, seq LIMIT ?"
         found = [*self._db.execute(due, (runner, now)), *self._db.execute(ready, (runner, limit))]
         return [row[0] for row in sorted(found, key=lambda row: (-row[1], row[2]))[:limit]]
 

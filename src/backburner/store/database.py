@@ -1,4 +1,4 @@
-"""The database interface that the repositories use. Each adapter has its own file; SQLite is `sqlite.py`.
+"""The database interface that the repositories use. Each adapter has its own file: `sqlite.py` and `postgres.py`.
 
 A repository is written once, in SQL that every adapter understands: `?` for values, no comparison that depends on text order,
 and no feature that only one database has. Where two databases must differ, the difference is a method here.
@@ -60,6 +60,10 @@ class Database(Protocol):
 
     def check(self, seconds: float | None = None) -> Sequence[str] | None:
         """The problems that the database's own integrity check finds; None if it took longer than `seconds` and was stopped."""
+        ...
+
+    def server_settings(self) -> Mapping[str, str]:
+        """What `doctor` checks about the server of the database and the connection to it; empty for a file."""
         ...
 
     def close(self) -> None: ...

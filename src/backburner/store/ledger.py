@@ -174,3 +174,10 @@ def open_ledger(path: str, *, setup_lock: str | None = None, vfs: str | None = N
     from backburner.store.sqlite import SqliteDatabase
 
     return Ledger(SqliteDatabase(path, vfs=vfs, exclusive=exclusive, setup_lock=setup_lock), os.path.dirname(path))
+
+
+def open_postgres_ledger(url: str, root: str, host_id: str = "") -> Ledger:
+    """Open a ledger on Postgres for the home `root`. Changes nothing: `backburner migrate` creates and upgrades its tables."""
+    from backburner.store.postgres import PostgresDatabase
+
+    return Ledger(PostgresDatabase(url, host_id=host_id), root)

@@ -138,6 +138,9 @@ class SqliteDatabase:
         finally:
             self.connection.set_progress_handler(None)
 
+    def server_settings(self) -> Mapping[str, str]:
+        return {}
+
     def close(self) -> None:
         self.connection.close()
 

@@ -267,7 +267,7 @@ class TaskRepository:
         Returns where to continue; None when nothing is left.
         """
         window = "SELECT event_id FROM events WHERE event_id > ? ORDER BY event_id LIMIT ?"
-        last = self._db.one(f"SELECT max(event_id) FROM ({window}) AS window", (after, limit))[0]
+        last = self._db.one(f"SELECT max(event_id) FROM ({window}) AS swept", (after, limit))[0]
         cleared = "SELECT 1 FROM events c WHERE c.task_id = events.task_id AND c.kind = 'task_cleared'"
         with self._db.transaction(durable=False):
             if last is not None:

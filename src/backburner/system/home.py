@@ -33,6 +33,7 @@ RESERVED_NAMES = frozenset(
         "engine.log",
         "engine.log.1",
         "hooks",
+        "host_id",
         "integrations.lock",
         "ledger.db",
         "ledger.db-shm",
@@ -91,6 +92,21 @@ class Home:
             with contextlib.suppress(FileNotFoundError):
                 found.append(os.stat(path).st_mtime_ns)
         return max(found, default=0)
+
+    def host_id(self) -> str:
+        """The random identity of a home whose ledger is on Postgres; empty if it has none yet."""
+        try:
+            return read_plain(os.path.join(self.root, "host_id"), 100).decode().strip()
+        except FileNotFoundError:
+            return ""
+
+    def create_host_id(self) -> str:
+        """The identity of this home, which is created on first use."""
+        if not self.host_id():
+            import secrets
+
+            write_atomically(os.path.join(self.root, "host_id"), secrets.token_hex(16) + "\n")
+        return self.host_id()
 
     def nothing_waits_since(self, client: str) -> str:
         """The file whose time says how old the ledger was when nothing waited for a client; its hooks compare the two."""

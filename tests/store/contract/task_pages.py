@@ -75,3 +75,9 @@ class TaskPageContract:
         submit(ledger, "task_a")
         submit(ledger, "task_b", command=("make", "other"))
         assert [entry.task.task_id for entry in ledger.pages.same_command(task, 5)] == ["task_a"]
+
+    def test_projects_are_in_the_order_of_their_bytes(self, ledger: Ledger) -> None:
+        names = ["/a", "/B", "/ä", "/a-b", "/ab", "/Z"]
+        for number, project in enumerate(names):
+            submit(ledger, f"task_{number}", project=project)
+        assert list(ledger.pages.projects()) == sorted(names, key=str.encode)

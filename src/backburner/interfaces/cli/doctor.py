@@ -7,12 +7,13 @@ import shlex
 import shutil
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, assert_never
 
-from backburner.coordination.config_file import load_config
+from backburner.coordination.config_file import ConfigFile, load_config
 from backburner.coordination.supervision import HUNG_AFTER_SECONDS
-from backburner.core.errors import BackburnerError, LedgerTooNew
+from backburner.core.errors import BackburnerError, LedgerTooNew, LedgerUnreachable
+from backburner.core.ledger_url import shown
 from backburner.core.models import AGENT_LANES, Run
 from backburner.core.recipients import Recipient
 from backburner.core.settings import Config, agent_settings
@@ -68,9 +69,10 @@ def examine(root: str, environ: dict[str, str], flags: dict[str, str], *, full: 
         yield from (_channel(name, config.channels[name], environ) for name in sorted(config.channels))
     except BackburnerError as error:
         yield Finding(False, f"settings: {error}", "fix the setting; until then, running processes keep the previous settings")
-    yield from _ledger(home, full)
+    config_file = ConfigFile(home, {}, tolerant=True)  # only the file can say where the ledger is
+    yield from _ledger(home, config_file, full)
     yield _sizes(home, full)
-    yield from _integrations(home)
+    yield from _integrations(home, config_file)
     yield _sandbox(home, environ, flags)
     yield _engine(home)
     yield from _clients(environ, root)
@@ -83,12 +85,12 @@ def _contains_secrets(config: Config) -> bool:
     return own or bool(config.text("telemetry.otlp_headers"))
 
 
-def _integrations(home: Home) -> Iterator[Finding]:
+def _integrations(home: Home, config_file: ConfigFile) -> Iterator[Finding]:
     """Failed deliveries, and sources that cannot be watched."""
-    if not os.path.exists(home.ledger):
+    if not os.path.exists(home.ledger) and not config_file.current.text("store.url"):
         return
     try:
-        health = open_health(home)
+        health = open_health(home, config_file)
     except BackburnerError:
         return  # already reported by another check
     try:
@@ -256,12 +258,15 @@ def _wake_advice(home: Home) -> str:
     return f"{'free disk space first, then run' if is_full else 'run'}: backburner run -- true"
 
 
-def _ledger(home: Home, full: bool) -> Iterator[Finding]:
+def _ledger(home: Home, config_file: ConfigFile, full: bool) -> Iterator[Finding]:
+    if url := config_file.current.text("store.url"):
+        yield from _ledger_on_postgres(home, config_file, url, full)
+        return
     if not os.path.exists(home.ledger):
         yield Finding(True, "ledger: none yet")
         return
     try:
-        health = open_health(home)
+        health = open_health(home, config_file)
         damage = health.damage(None if full else _MAX_CHECK_SECONDS)
     except BackburnerError as error:
         move = f"{_move_command(home)} (the output of tasks stays in {home.root}/tasks), then run any command"
@@ -282,6 +287,43 @@ def _ledger(home: Home, full: bool) -> Iterator[Finding]:
             yield Finding(False, str(error), f"move it to another folder: {_move_command(home)}")
     finally:
         health.close()
+
+
+def _ledger_on_postgres(home: Home, config_file: ConfigFile, url: str, full: bool) -> Iterator[Finding]:
+    try:
+        health = open_health(home, config_file)
+    except BackburnerError as error:
+        fix = "check the server, its address and ~/.pgpass" if isinstance(error, LedgerUnreachable) else "see docs/hosts.md"
+        yield Finding(False, str(error), fix)
+        return
+    try:
+        settings = health.server_settings()
+        yield Finding(True, f"ledger {shown(url)}: Postgres {settings['server_version']}")
+        yield from _server(settings)
+        yield from _tasks(home, health, full)
+    except BackburnerError as error:
+        yield Finding(False, str(error), "run `backburner doctor` again")
+    finally:
+        health.close()
+
+
+def _server(settings: Mapping[str, str]) -> Iterator[Finding]:
+    """What is wrong with a server that stores the ledger, or with the connection to it."""
+    if int(settings["server_version_num"]) < 150_000:
+        yield Finding(False, f"the server is Postgres {settings['server_version']}, which is too old", "use Postgres 15 or newer")
+    if settings["server_encoding"] != "UTF8":
+        yield Finding(False, f"the encoding of the database is {settings['server_encoding']}", "create a database with --encoding UTF8")
+    if settings["collations"] != "C":
+        what = f"some columns of the ledger have another collation than C ({settings['collations']}), so text is compared wrongly"
+        yield Finding(False, what, "restore them from a dump of the ledger that `backburner migrate` has created")
+    for name in ("fsync", "synchronous_commit"):
+        if settings[name] == "off":
+            yield Finding(False, f"{name} is off: what was stored is lost when the server crashes", f"set {name} = on in postgresql.conf")
+    host = settings["host"]
+    is_here = host.startswith(("/", "127.")) or host in ("localhost", "::1")
+    if not is_here and (settings["encrypted"] == "no" or settings["sslmode"] != "verify-full"):
+        what = f"the connection to {host} is {'not encrypted' if settings['encrypted'] == 'no' else 'encrypted, but the server is not verified'}"
+        yield Finding(False, what, "add ?sslmode=verify-full&sslrootcert=system to `url` under [store]")
 
 
 def _sizes(home: Home, full: bool) -> Finding:

@@ -37,6 +37,7 @@ _COMMANDS_WITHOUT_HOME = {
     **dict.fromkeys(("serve", "doctor"), "cli.serve"),
     "web": "cli.web",
     "restore": "cli.backup",
+    "migrate": "cli.migrate",
     "mcp": "mcp.stdio",
     "chat": "tui.chat.command",
     "install": "cli.install",

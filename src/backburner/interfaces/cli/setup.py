@@ -11,7 +11,7 @@ import sys
 from backburner.core import task_text
 from backburner.core.errors import BackburnerError, BadInput
 
-EXTRAS = ("agent", "integrations", "mcp", "telemetry", "tui", "web")
+EXTRAS = ("agent", "integrations", "mcp", "postgres", "telemetry", "tui", "web")
 _ALL = tuple(name for name in EXTRAS if name != "telemetry")  # what `scripts/setup all` installs
 
 

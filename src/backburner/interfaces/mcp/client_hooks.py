@@ -63,6 +63,8 @@ def _record_quiet(app: App, client: str, read_at: int) -> None:
 
     Not while there is open work, because then a hook also makes sure that the engine runs.
     """
+    if app.config.text("store.url"):
+        return  # there is no ledger file whose time could tell that it has changed
     path = app.home.nothing_waits_since(client)
     with contextlib.suppress(OSError):
         os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)

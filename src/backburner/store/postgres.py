@@ -1,0 +1,247 @@
+"""The ledger's database on Postgres, through psycopg: connects, connects again, and translates SQL and errors.
+
+There is one writer at a time: every write transaction holds an advisory lock, as SQLite's write lock. Opening never changes the
+schema; `postgres_schema.py` does. Each process has one connection.
+"""
+
+import functools
+import itertools
+import time
+from collections.abc import Mapping, Sequence
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from backburner.core.errors import LedgerTooNew, LedgerUnavailable, LedgerUnreachable
+from backburner.core.ledger_url import shown
+from backburner.store.migrations import VERSION
+from backburner.store.rows import plain
+
+SCHEMA = "backburner"  # the Postgres schema that holds the tables
+WRITER_LOCK = 4_906_130_881_213  # the key of the advisory lock; any number that is always the same
+_LOCK_SECONDS = 30
+_CONNECT_SECONDS = 5
+_RECONNECT_INTERVAL = 1.0  # seconds after a failed attempt in which none is made
+# The server ends what a stopped or unreachable client holds, and both sides notice a lost connection.
+_SESSION = {
+    "search_path": SCHEMA,
+    "idle_in_transaction_session_timeout": "5s",
+    "lock_timeout": f"{_LOCK_SECONDS}s",
+    "tcp_user_timeout": "10s",
+    "tcp_keepalives_idle": "10",
+    "tcp_keepalives_interval": "3",
+    "tcp_keepalives_count": "3",
+}
+_CLIENT = {"tcp_user_timeout": 5000, "keepalives_idle": 10, "keepalives_interval": 3, "keepalives_count": 3}
+_BEGIN = {
+    durable: f"BEGIN; {'' if durable else 'SET LOCAL synchronous_commit = off; '}SELECT pg_advisory_xact_lock({WRITER_LOCK})".encode()
+    for durable in (True, False)
+}
+_NO_TABLES = ("42P01", "3F000")  # undefined table, undefined schema
+
+
+class PostgresDatabase:
+    """One connection to a ledger. Not thread-safe."""
+
+    dialect = "postgres"
+    upgraded = False  # `backburner migrate` upgrades a ledger, never opening it
+
+    def __init__(self, url: str, *, host_id: str = "") -> None:
+        """`host_id` identifies the home; a ledger that belongs to another home is not opened. Empty for no check."""
+        self.path, self._url, self._host_id = shown(url), url, host_id
+        self._in_transaction = False
+        self._counter = itertools.count()
+        self._failed: tuple[float, LedgerUnavailable] | None = None
+        self._connection = self._connect()
+
+    def execute(self, sql: str, params: Sequence[object] = ()) -> list[tuple]:
+        if any(type(value) is str and "\0" in value for value in params):
+            return []  # Postgres stores no text with this character, so no row can match
+        try:
+            cursor = self._run(sql, params, repeat=True)
+            return cursor.fetchall() if cursor.description else []
+        except UnicodeEncodeError:
+            return []  # text that is not valid UTF-8 cannot be in the ledger
+
+    def one(self, sql: str, params: Sequence[object] = ()) -> tuple:
+        rows = self.execute(sql, params)
+        return rows[0] if rows else ()
+
+    def write(self, sql: str, params: Sequence[object] = ()) -> int:
+        storable = [value.replace("\0", "\ufffd") if type(value) is str and "\0" in value else value for value in params]
+        return self._run(sql, storable, repeat=False).rowcount
+
+    def insert(self, table: str, row: Mapping[str, object]) -> None:
+        self.write(_insert_into(table, tuple(row)), [plain(value) for value in row.values()])
+
+    def transaction(self, *, durable: bool = True) -> "_Transaction":
+        return _Transaction(self, durable)
+
+    def begin(self, durable: bool) -> None:
+        """Take the writer's lock. A transaction that is not durable may be lost if the server crashes right after it."""
+        self._send(_BEGIN[durable], repeat=True)
+        self._in_transaction = True
+
+    def commit(self) -> None:
+        self._in_transaction = False
+        try:
+            self._connection.execute("COMMIT", prepare=False)
+        except psycopg.Error as error:
+            if self._connection.closed:
+                raise LedgerUnreachable("the connection was lost while a change was stored", path=self.path) from None
+            raise self._unavailable(error) from None
+
+    def roll_back(self) -> None:
+        self._in_transaction = False
+        if not self._connection.closed:
+            try:
+                self._connection.execute("ROLLBACK", prepare=False)
+            except psycopg.Error:
+                self._connection.close()  # the server rolls back what a lost connection has begun
+
+    def change_counter(self) -> int:
+        return next(self._counter)
+
+    def checkpoint(self) -> None:
+        """Postgres does this itself."""
+
+    def copy_to(self, path: str) -> None:
+        raise LedgerUnavailable("a ledger on Postgres is copied with pg_dump", path=self.path)
+
+    def unexpected_objects(self) -> Sequence[str]:
+        return []  # only for files of unknown origin
+
+    def check(self, seconds: float | None = None) -> Sequence[str] | None:
+        self.one("SELECT 1")
+        return []  # the server checks its own files
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def server_settings(self) -> dict[str, str]:
+        """What `doctor` checks: version, encoding, durability, and whether the connection is encrypted and where it leads."""
+        names = ("server_version_num", "server_version", "server_encoding", "fsync", "synchronous_commit")
+        values = self.one("SELECT " + ", ".join(f"current_setting('{name}')" for name in names))
+        collations = self.execute(
+            "SELECT DISTINCT c.collname FROM pg_attribute a JOIN pg_class t ON t.oid = a.attrelid JOIN pg_collation c ON c.oid = a.attcollation"
+            " JOIN pg_namespace n ON n.oid = t.relnamespace WHERE n.nspname = ? AND t.relkind = 'r' AND a.attnum > 0",
+            (SCHEMA,),
+        )
+        info = self._connection.info
+        return {
+            **dict(zip(names, values, strict=True)),
+            "collations": " ".join(sorted(row[0] for row in collations)),
+            "encrypted": "yes" if self._connection.pgconn.ssl_in_use else "no",
+            "host": info.host,
+            "sslmode": info.get_parameters().get("sslmode", "prefer"),
+        }
+
+    def _run(self, sql: str, params: Sequence[object], *, repeat: bool) -> psycopg.Cursor:
+        return self._send(_translated(sql), [plain(value) for value in params], repeat=repeat)
+
+    def _send(self, statement: bytes, values: Sequence[object] | None = None, *, repeat: bool) -> psycopg.Cursor:
+        """Execute a statement. With `repeat`, it is executed again if the connection was lost since the last one; not inside a transaction."""
+        if self._connection.closed and not self._in_transaction:
+            self._connection, repeat = self._connect(), False
+        try:
+            return self._connection.execute(statement, values, prepare=None if values is not None else False)
+        except psycopg.Error as error:
+            if self._connection.closed and (self._in_transaction or not repeat):
+                raise LedgerUnreachable(_one_line(error), path=self.path) from None
+            if not self._connection.closed:
+                raise self._unavailable(error) from None
+        return self._send(statement, values, repeat=False)
+
+    def _connect(self) -> psycopg.Connection:
+        if self._failed and time.monotonic() < self._failed[0] + _RECONNECT_INTERVAL:
+            raise self._failed[1]
+        try:
+            connection = connect(self._url)
+        except psycopg.Error as error:
+            self._failed = time.monotonic(), LedgerUnreachable(_one_line(error), path=self.path)
+            raise self._failed[1] from None
+        self._failed = None
+        try:
+            self._require_known(connection)
+        except BaseException as error:
+            connection.close()
+            if isinstance(error, psycopg.Error):
+                raise self._unavailable(error) from None
+            raise
+        return connection
+
+    def _require_known(self, connection: psycopg.Connection) -> None:
+        """The ledger has the schema of this version, and belongs to this home."""
+        try:
+            row = connection.execute("SELECT version, host_id, home FROM schema").fetchone()
+        except psycopg.Error as error:
+            if error.sqlstate in _NO_TABLES:
+                raise LedgerUnavailable("it has no tables yet; create them with: backburner migrate", path=self.path) from None
+            raise
+        version, host_id, home = row or (0, "", "")
+        if version > VERSION:
+            raise LedgerTooNew(path=self.path, found=version, known=VERSION)
+        if version < VERSION:
+            reason = f"it has schema {version}, and this version of Backburner needs {VERSION}; upgrade it with: backburner migrate"
+            raise LedgerUnavailable(reason, path=self.path)
+        if self._host_id and host_id != self._host_id:
+            reason = (
+                f"it belongs to the home {home}, and only one home can use a ledger; to use it here instead: backburner migrate --take-over"
+            )
+            raise LedgerUnavailable(reason, path=self.path)
+
+    def _unavailable(self, error: psycopg.Error) -> LedgerUnavailable:
+        return unavailable(error, self.path)
+
+
+def connect(url: str) -> psycopg.Connection:
+    """Connect to a server, with the limits that keep a client from stopping the others."""
+    given = conninfo_to_dict(url)
+    options = " ".join([*(f"-c {name}={value}" for name, value in _SESSION.items()), str(given.get("options") or "")])
+    defaults = {"connect_timeout": _CONNECT_SECONDS, "application_name": "backburner", **_CLIENT, **given}
+    conninfo = make_conninfo("", **{**defaults, "options": options, "client_encoding": "UTF8"})
+    return psycopg.connect(conninfo, autocommit=True)
+
+
+def unavailable(error: psycopg.Error, path: str) -> LedgerUnavailable:
+    """The error for a user: one sentence, which names the server and never a password."""
+    reasons = {
+        "55P03": f"another process has kept it locked for {_LOCK_SECONDS} s",
+        "53100": "the disk of the server is full",
+        "53300": "the server accepts no more connections",
+        "25P03": "the server ended a change that was not finished within 5 s",
+        "42501": "the user may not use its tables",
+        "25006": "it cannot be written",
+    }
+    return LedgerUnavailable(reasons.get(error.sqlstate or "") or _one_line(error), path=path)
+
+
+def _one_line(error: psycopg.Error) -> str:
+    return (" ".join(str(error).split()) or type(error).__name__).rstrip(".")
+
+
+@functools.cache
+def _translated(sql: str) -> bytes:
+    """A statement of the repositories in the form that psycopg expects."""
+    return sql.replace("%", "%%").replace("?", "%s").encode()
+
+
+@functools.cache
+def _insert_into(table: str, columns: tuple[str, ...]) -> str:
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
+
+
+class _Transaction:
+    """BEGIN … COMMIT with the writer's lock; rolled back on any error."""
+
+    def __init__(self, database: PostgresDatabase, durable: bool) -> None:
+        self._database, self._durable = database, durable
+
+    def __enter__(self) -> None:
+        self._database.begin(self._durable)
+
+    def __exit__(self, kind: type | None, error: BaseException | None, _: object) -> None:
+        if error is None:
+            self._database.commit()
+        else:
+            self._database.roll_back()

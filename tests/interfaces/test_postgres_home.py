@@ -1,0 +1,275 @@
+"""A home whose ledger is on Postgres: everything as with a file, also while the server is away."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import CONFIG, HomeCli, wait_until
+from postgres_server import LedgerDatabase, PostgresServer
+
+from backburner.system import processes
+
+WAIT = 60.0  # seconds; a machine with many tests at a time is slow
+
+
+@pytest.fixture(scope="module")
+def database(postgres_server: PostgresServer) -> LedgerDatabase:
+    return LedgerDatabase(postgres_server, "home", "bytes")
+
+
+@pytest.fixture
+def home(home_cli: HomeCli, database: LedgerDatabase) -> Iterator[HomeCli]:
+    """A home with an empty ledger on Postgres."""
+    database.empty()
+    home_cli.configure(f'{CONFIG}\n[store]\nurl = "{database.url}"\n')
+    home_cli.ok("migrate", "--take-over")
+    yield home_cli
+    assert not (home_cli.root / "ledger.db").exists()
+
+
+def wait_for_file(cwd: Path, name: str) -> tuple[str, ...]:
+    """A command that runs until a file exists, and then ends with exit code 7."""
+    return "sh", "-c", f"until [ -e {name} ]; do sleep 0.05; done; echo ended; exit 7"
+
+
+def has_status(home: HomeCli, task_id: str, status: str) -> bool:
+    done = home.cli("status", task_id, "--json")
+    return done.returncode == 0 and json.loads(done.stdout)["status"] == status
+
+
+def running(home: HomeCli) -> str:
+    """A command that has started and runs until the file `go` exists."""
+    task_id = home.run(*wait_for_file(home.cwd, "go"))
+    wait_until(lambda: has_status(home, task_id, "running") and home.status(task_id)["pid"], "the command to run", WAIT)
+    return task_id
+
+
+def end(home: HomeCli, task_id: str) -> None:
+    """Let the command end; its shim has then written its exit code."""
+    (home.cwd / "go").touch()
+    wait_until(lambda: b"ended" in (home.folder(task_id) / "output.log").read_bytes(), "the command to end", WAIT)
+
+
+# -- ordinary use
+
+
+def test_a_command_runs_and_is_listed_with_its_output(home: HomeCli) -> None:
+    task_id = home.run("echo", "hello")
+    home.ok("wait", task_id)
+    status = home.status(task_id)
+    assert (status["status"], status["exit_code"]) == ("completed", 0)
+    assert home.log(task_id) == b"hello\n" and task_id in home.ok("list") and "hello" in home.ok("status", task_id)
+    assert "run_completed" in home.ok("events")
+
+
+def test_a_running_command_is_cancelled(home: HomeCli) -> None:
+    task_id = running(home)
+    home.ok("cancel", task_id)
+    wait_until(lambda: has_status(home, task_id, "cancelled"), "the cancellation", WAIT)
+
+
+def test_a_proposal_is_approved_and_its_requester_is_notified(home: HomeCli) -> None:
+    done = home.cli("run", "--", "install", "-d", "made")
+    task_id = done.stdout.strip()
+    assert done.returncode == 3 and home.status(task_id)["status"] == "proposed" and not (home.cwd / "made").exists()
+    home.ok("approve", task_id)
+    wait_until(lambda: has_status(home, task_id, "completed"), "the command to end", WAIT)
+    assert (home.cwd / "made").exists()
+    assert [notice["task_id"] for notice in home.json("inbox", "--ack")] == [task_id]  # type: ignore[attr-defined]
+    assert home.json("inbox") == []
+
+
+def test_tasks_run_after_others_and_on_a_schedule(home: HomeCli) -> None:
+    home.ok("add", "tick", "--every", "1s", "--notify", "never", "--", "echo", "hello")
+    first = home.run("true")
+    second = home.run("echo", "second", options=("--after", first))
+    wait_until(lambda: has_status(home, second, "completed"), "the dependent command", WAIT)
+
+    def completed() -> list[dict[str, object]]:
+        return [run for run in home.status("tick")["runs"] if run["status"] == "completed"]  # type: ignore[attr-defined]
+
+    wait_until(lambda: len(completed()) >= 2, "two runs of the schedule", WAIT)
+    home.ok("cancel", "tick")
+    slots = [run["slot"] for run in completed()]
+    assert len(slots) == len(set(slots))
+
+
+def test_a_hook_is_not_kept_quiet_by_an_older_ledger_file(home: HomeCli) -> None:
+    """Hooks compare the time of a ledger file with that of a mark, to start no interpreter while nothing has changed."""
+    mark = home.root / "hooks" / "claude"
+    mark.parent.mkdir()
+    mark.touch()
+    home.ok("list")
+    assert not mark.exists()
+    call = [sys.executable, "-m", "backburner", "inbox", "--hook", "claude"]
+    event = json.dumps({"session_id": "one", "hook_event_name": "PostToolUse"})
+    done = subprocess.run(call, input=event, env=home.environ, cwd=home.cwd, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "") and not mark.exists()
+
+
+# -- the server
+
+
+def test_a_running_command_survives_that_the_engine_is_killed(home: HomeCli) -> None:
+    task_id = running(home)
+    home.kill_engine()
+    end(home, task_id)
+    wait_until(lambda: has_status(home, task_id, "failed"), "the end to be recorded", WAIT)
+    assert home.status(task_id)["exit_code"] == 7
+
+
+def test_a_run_continues_without_the_server_and_its_end_is_recorded_later(home: HomeCli, postgres_server: PostgresServer) -> None:
+    task_id = running(home)
+    postgres_server.stop()
+    try:
+        done = home.cli("list")
+        assert done.returncode == 1 and done.stderr.startswith("Cannot reach the ledger postgresql://ledger@/home?host=")
+        assert done.stderr.count("\n") == 1
+        end(home, task_id)
+        kept = "the results of 1 runs are kept and written later"
+        wait_until(lambda: kept in (home.root / "engine.log").read_text(), "the engine to notice that it cannot store the end", WAIT)
+    finally:
+        postgres_server.start()
+    wait_until(lambda: has_status(home, task_id, "failed"), "the end to be recorded", WAIT)
+    assert home.status(task_id)["exit_code"] == 7
+    assert [event for event in home.ok("events").split() if event == "run_failed"] == ["run_failed"]
+
+
+def test_an_engine_that_starts_without_the_server_waits_for_it(home: HomeCli, postgres_server: PostgresServer) -> None:
+    task_id = running(home)
+    postgres_server.stop()
+    try:
+        home.kill_engine()
+        end(home, task_id)
+        wait_until(lambda: "trying again every second" in (home.root / "engine.log").read_text(), "the next engine to wait", WAIT)
+    finally:
+        postgres_server.start()
+    wait_until(lambda: has_status(home, task_id, "failed"), "the end to be recorded", WAIT)
+    assert home.status(task_id)["exit_code"] == 7
+
+
+def test_lost_connections_are_replaced(home: HomeCli, postgres_server: PostgresServer) -> None:
+    task_id, engine = running(home), home.engine
+    assert postgres_server.terminate_connections("home") >= 1
+    end(home, task_id)
+    wait_until(lambda: has_status(home, task_id, "failed"), "the end to be recorded", WAIT)
+    assert home.status(task_id)["exit_code"] == 7 and home.engine == engine
+    assert home.finish("true")["status"] == "completed"
+
+
+def test_a_stopped_engine_does_not_keep_others_from_writing(home: HomeCli) -> None:
+    task_id, engine = running(home), home.engine
+    assert engine
+    processes.send(engine, signal.SIGSTOP)
+    try:
+        home.ok("run", "--yes", "--", "true")
+    finally:
+        processes.send(engine, signal.SIGCONT)
+    end(home, task_id)
+    wait_until(lambda: has_status(home, task_id, "failed"), "the end to be recorded", WAIT)
+
+
+# -- settings
+
+
+def test_without_tables_every_command_says_how_to_create_them(home_cli: HomeCli, postgres_server: PostgresServer) -> None:
+    url = postgres_server.create_database("not_migrated")
+    try:
+        home_cli.configure(f'{CONFIG}\n[store]\nurl = "{url}"\n')
+        done = home_cli.cli("run", "--", "true")
+        assert done.returncode == 1 and "it has no tables yet; create them with: backburner migrate" in done.stderr
+        assert home_cli.ok("migrate") == f"Created the tables of the ledger {url}.\n"
+        assert home_cli.ok("migrate") == f"The ledger {url} is up to date.\n"
+        assert home_cli.finish("true")["status"] == "completed"
+    finally:
+        home_cli.stop_engine()
+        postgres_server.administer("DROP DATABASE not_migrated WITH (FORCE)")
+
+
+def test_migrate_has_nothing_to_do_for_a_ledger_file(home_cli: HomeCli) -> None:
+    assert "is a file, which is upgraded when it is opened" in home_cli.ok("migrate")
+    assert not (home_cli.root / "host_id").exists()
+
+
+@pytest.mark.parametrize("url", ["postgresql://anna:secret@db/ledger", "postgresql://anna@db/ledger?password=secret"])
+def test_a_password_in_the_settings_is_refused(home_cli: HomeCli, url: str) -> None:
+    home_cli.configure(f'[store]\nurl = "{url}"\n')
+    done = home_cli.cli("run", "--", "true")
+    assert done.returncode == 2 and "'store.url' must not contain a password; put it into ~/.pgpass" in done.stderr
+    assert "line 2" in done.stderr and "secret" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"), [("mysql://db/ledger", "must begin with postgresql://"), ("postgresql://db:x/l", "not a valid address")]
+)
+def test_an_address_of_another_kind_is_refused(home_cli: HomeCli, url: str, problem: str) -> None:
+    home_cli.configure(f'[store]\nurl = "{url}"\n')
+    done = home_cli.cli("run", "--", "true")
+    assert done.returncode == 2 and f"'store.url' {problem}" in done.stderr
+
+
+def test_the_address_can_only_be_set_in_the_file(home_cli: HomeCli, database: LedgerDatabase) -> None:
+    done = home_cli.cli("run", "--", "true", env={"BACKBURNER_STORE_URL": database.url})
+    assert done.returncode == 2 and "can only be set in" in done.stderr
+
+
+def test_an_invalid_config_does_not_lead_to_another_ledger(home: HomeCli) -> None:
+    task_id = home.run("true")
+    home.ok("wait", task_id)
+    home.configure("[store\n")
+    done = home.cli("list")
+    assert done.returncode == 2 and "not valid TOML" in done.stderr and done.stdout == ""
+
+
+def test_an_engine_whose_ledger_was_changed_in_the_settings_exits(home: HomeCli) -> None:
+    task_id = home.run("true")
+    home.ok("wait", task_id)
+    engine = home.engine
+    assert engine
+    home.configure(CONFIG)
+    home.ok("list")
+    home.run("true")
+    wait_until(lambda: not processes.is_alive(engine), "the engine of the other ledger to exit", WAIT)
+    home.stop_engine()
+    for path in home.root.glob("ledger.db*"):
+        path.unlink()
+
+
+def test_another_home_cannot_use_the_ledger(home: HomeCli, database: LedgerDatabase, tmp_path: Path) -> None:
+    other = HomeCli(tmp_path / "other", home.cwd)
+    other.configure(f'{CONFIG}\n[store]\nurl = "{database.url}"\n')
+    done = other.cli("list")
+    assert done.returncode == 1 and f"it belongs to the home {os.uname().nodename}:{home.root}" in done.stderr
+    assert "backburner migrate --take-over" in other.cli("migrate").stderr
+    other.ok("migrate", "--take-over")
+    assert home.cli("list").returncode == 1 and other.ok("list") == ""
+
+
+def test_doctor_checks_the_server(home: HomeCli, database: LedgerDatabase, postgres_server: PostgresServer) -> None:
+    done = home.cli("doctor")
+    lines = done.stdout
+    assert f"ledger {database.url}: Postgres 18" in lines and "fsync is off" in lines  # as the tests start it
+    assert "collation" not in lines and "encrypted" not in lines
+    postgres_server.administer('ALTER TABLE backburner.cursors ALTER name TYPE TEXT COLLATE "POSIX"', database.name)
+    try:
+        assert "some columns of the ledger have another collation than C" in home.cli("doctor").stdout
+    finally:
+        postgres_server.administer('ALTER TABLE backburner.cursors ALTER name TYPE TEXT COLLATE "C"', database.name)
+
+
+def test_a_backup_is_left_to_the_tools_of_postgres(home: HomeCli, tmp_path: Path) -> None:
+    done = home.cli("backup", str(tmp_path / "backup"))
+    assert done.returncode == 2 and "pg_dump" in done.stderr and not (tmp_path / "backup").exists()
+
+
+def test_a_ledger_file_needs_no_postgres_library(home_cli: HomeCli) -> None:
+    home_cli.ok("wait", home_cli.run("true"))
+    for words in (["list", "--json"], ["run", "--", "true"]):
+        call = [sys.executable, "-X", "importtime", "-m", "backburner", *words]
+        done = subprocess.run(call, env=home_cli.environ, cwd=home_cli.cwd, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0 and "backburner.store.sqlite" in done.stderr and "psycopg" not in done.stderr

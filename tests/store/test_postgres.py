@@ -1,0 +1,317 @@
+"""What only a ledger on Postgres has: tables that are created by `migrate`, an owner, lost connections, and limits of the server."""
+
+import ast
+import importlib
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+pytest.register_assert_rewrite("contract")
+
+from conftest import wait_until  # noqa: E402
+from contract.cases import NOW, submit  # noqa: E402
+from postgres_server import HOST_ID, LedgerDatabase, PostgresServer  # noqa: E402
+from test_portable_sql import SHARED  # noqa: E402
+
+from backburner.core.errors import LedgerTooNew, LedgerUnavailable  # noqa: E402
+from backburner.store import postgres_schema  # noqa: E402
+from backburner.store.ledger import Ledger, open_postgres_ledger  # noqa: E402
+from backburner.store.migrations import VERSION  # noqa: E402
+from backburner.store.postgres import PostgresDatabase  # noqa: E402
+from backburner.store.postgres_schema import migrate  # noqa: E402
+from backburner.store.sqlite import SqliteDatabase  # noqa: E402
+
+ADD = "INSERT INTO cursors (name, position) VALUES (?, ?)"
+COUNT = "SELECT count(*) FROM cursors"
+
+
+@pytest.fixture(scope="module")
+def database(postgres_server: PostgresServer) -> LedgerDatabase:
+    return LedgerDatabase(postgres_server, "special", "bytes")
+
+
+@pytest.fixture
+def url(database: LedgerDatabase) -> str:
+    database.empty()
+    return database.url
+
+
+@pytest.fixture
+def db(url: str) -> Iterator[PostgresDatabase]:
+    db = PostgresDatabase(url, host_id=HOST_ID)
+    yield db
+    db.close()
+
+
+@pytest.fixture
+def empty_url(postgres_server: PostgresServer) -> Iterator[str]:
+    """The address of a database without tables."""
+    yield postgres_server.create_database("untouched")
+    postgres_server.administer("DROP DATABASE untouched WITH (FORCE)")
+
+
+def set_version(server: PostgresServer, version: int) -> None:
+    server.administer(f"UPDATE backburner.schema SET version = {version}", "special")
+
+
+# -- tables
+
+
+def test_opening_a_ledger_without_tables_says_how_to_create_them(empty_url: str, postgres_server: PostgresServer) -> None:
+    with pytest.raises(LedgerUnavailable, match="it has no tables yet; create them with: backburner migrate"):
+        PostgresDatabase(empty_url)
+    assert postgres_server.administer("SELECT 1 FROM pg_namespace WHERE nspname = 'backburner'", "untouched") == []
+
+
+def test_migrating_twice_changes_nothing_the_second_time(empty_url: str) -> None:
+    assert migrate(empty_url, host_id="a", home="/a")[1:] == (0, VERSION)
+    assert migrate(empty_url, host_id="a", home="/a")[1:] == (VERSION, VERSION)
+    PostgresDatabase(empty_url, host_id="a").close()
+
+
+def test_concurrent_migrations_create_the_tables_once(empty_url: str) -> None:
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(migrate(empty_url, host_id="a", home="/a").before)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == [0, VERSION, VERSION]
+
+
+def test_a_migration_that_fails_leaves_nothing_behind(
+    empty_url: str, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_schema, "_BASELINE", postgres_schema._BASELINE + "CREATE TABLE broken (;")
+    with pytest.raises(LedgerUnavailable, match="syntax error"):
+        migrate(empty_url, host_id="a", home="/a")
+    assert postgres_server.administer("SELECT 1 FROM pg_namespace WHERE nspname = 'backburner'", "untouched") == []
+
+
+def test_a_ledger_with_an_older_schema_is_not_opened(url: str, postgres_server: PostgresServer) -> None:
+    set_version(postgres_server, VERSION - 1)
+    try:
+        with pytest.raises(
+            LedgerUnavailable, match=f"it has schema {VERSION - 1}, and .* needs {VERSION}; upgrade it with: backburner migrate"
+        ):
+            PostgresDatabase(url)
+    finally:
+        set_version(postgres_server, VERSION)
+
+
+def test_a_ledger_with_a_newer_schema_is_neither_opened_nor_migrated(url: str, postgres_server: PostgresServer) -> None:
+    set_version(postgres_server, VERSION + 1)
+    try:
+        with pytest.raises(LedgerTooNew, match="newer version of Backburner"):
+            PostgresDatabase(url)
+        with pytest.raises(LedgerTooNew):
+            migrate(url, host_id=HOST_ID, home="/home")
+    finally:
+        set_version(postgres_server, VERSION)
+
+
+def test_a_ledger_belongs_to_one_home_until_another_takes_it_over(empty_url: str) -> None:
+    migrate(empty_url, host_id="a", home="laptop:/a")
+    with pytest.raises(LedgerUnavailable, match=r"it belongs to the home laptop:/a, .*: backburner migrate --take-over"):
+        PostgresDatabase(empty_url, host_id="b")
+    with pytest.raises(LedgerUnavailable, match="it belongs to the home laptop:/a"):
+        migrate(empty_url, host_id="b", home="/b")
+    migrate(empty_url, host_id="b", home="/b", take_over=True)
+    PostgresDatabase(empty_url, host_id="b").close()
+    with pytest.raises(LedgerUnavailable, match="it belongs to the home /b"):
+        PostgresDatabase(empty_url, host_id="a")
+
+
+def test_a_database_with_another_encoding_is_refused(postgres_server: PostgresServer) -> None:
+    postgres_server.administer("CREATE DATABASE latin TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'")
+    try:
+        with pytest.raises(LedgerUnavailable, match="its encoding is LATIN1; create the database with: createdb"):
+            migrate(postgres_server.url("latin", "postgres"), host_id="a", home="/a")
+    finally:
+        postgres_server.administer("DROP DATABASE latin")
+
+
+def test_both_databases_have_the_same_tables_columns_and_indexes(db: PostgresDatabase) -> None:
+    sqlite = SqliteDatabase(":memory:")
+    names = [row[0] for row in sqlite.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")]
+    expected = {
+        (table, column): (kind, bool(required), default)
+        for table in names
+        for _, column, kind, required, default, is_key in sqlite.execute(f"PRAGMA table_info({table})")
+        if not is_key
+    }
+    kinds = {"bigint": "INTEGER", "text": "TEXT"}
+    rows = db.execute(
+        "SELECT table_name, column_name, data_type, is_nullable, column_default FROM information_schema.columns WHERE table_schema = 'backburner'"
+    )
+    found = {
+        (table, column): (kinds[kind], nullable == "NO", default and default.removesuffix("::text"))
+        for table, column, kind, nullable, default in rows
+        if table != "schema"
+    }
+    assert {key: value for key, value in found.items() if key in expected} == expected
+    keys = {(table, row[1]) for table in names for row in sqlite.execute(f"PRAGMA table_info({table})") if row[5]}
+    assert set(found) == set(expected) | keys
+    indexes = {row[0] for row in sqlite.execute("SELECT name FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL")}
+    on_postgres = {row[0] for row in db.execute("SELECT indexname FROM pg_indexes WHERE schemaname = 'backburner'")}
+    assert indexes <= on_postgres
+    sqlite.close()
+
+
+def test_every_text_is_compared_byte_by_byte(db: PostgresDatabase) -> None:
+    assert db.server_settings()["collations"] == "C"
+
+
+# -- SQL
+
+
+def _statements(path: Path) -> list[str]:
+    """The complete statements of a module. One that is put together from local values is not among them; the contract executes those."""
+    namespace = vars(importlib.import_module(f"backburner.store.{path.stem}"))
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in ("execute", "one", "write")
+            and node.args
+        ):
+            try:
+                text = eval(compile(ast.Expression(node.args[0]), str(path), "eval"), dict(namespace))
+            except NameError:
+                continue
+            found.append(text)
+    return [text for text in found if re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b", text)]
+
+
+def test_every_statement_of_the_repositories_can_be_prepared(db: PostgresDatabase) -> None:
+    statements = [text for path in SHARED for text in _statements(path)]
+    assert len(statements) > 80
+    with psycopg.connect(db._url, options="-c search_path=backburner", autocommit=True) as connection:
+        for text in statements:
+            first, *rest = text.split("?")
+            prepared = first + "".join(f"${number}{part}" for number, part in enumerate(rest, 1))
+            connection.execute(f"PREPARE statement AS {prepared}".encode())
+            connection.execute("DEALLOCATE statement")
+
+
+# -- text
+
+
+def test_a_character_that_postgres_cannot_store_is_replaced(url: str) -> None:
+    ledger = open_postgres_ledger(url, "/home", HOST_ID)
+    ledger.memory.set("/p", "key", "a\0b", NOW)
+    assert ledger.memory.all("/p")["key"] == "a\ufffdb"
+    assert ledger.queries.get("task\0") is None
+    ledger.close()
+
+
+# -- connections
+
+
+def test_a_lost_connection_is_replaced_without_an_error(db: PostgresDatabase, postgres_server: PostgresServer) -> None:
+    for _ in range(2):
+        assert postgres_server.terminate_connections("special") >= 1
+        assert db.one(COUNT) == (0,)
+    postgres_server.terminate_connections("special")
+    with db.transaction():
+        db.write(ADD, ("a", 1))
+    assert db.one(COUNT) == (1,)
+
+
+def test_a_connection_that_is_lost_inside_a_transaction_ends_it(db: PostgresDatabase, postgres_server: PostgresServer) -> None:
+    with pytest.raises(LedgerUnavailable) as failed, db.transaction():
+        db.write(ADD, ("a", 1))
+        postgres_server.terminate_connections("special")
+        db.write(ADD, ("b", 1))
+    assert "special" in str(failed.value)
+    assert db.one(COUNT) == (0,)
+
+
+def test_a_connection_that_is_lost_before_the_commit_stores_nothing(db: PostgresDatabase, postgres_server: PostgresServer) -> None:
+    with pytest.raises(LedgerUnavailable, match="the connection was lost while a change was stored"), db.transaction():
+        db.write(ADD, ("a", 1))
+        postgres_server.terminate_connections("special")
+    assert db.one(COUNT) == (0,)
+
+
+def test_a_server_that_is_away_is_one_sentence_with_its_address(tmp_path: Path) -> None:
+    with pytest.raises(LedgerUnavailable) as failed:
+        PostgresDatabase(f"postgresql://anna:secret@/ledger?host={tmp_path}&sslmode=disable")
+    text = str(failed.value)
+    assert (
+        text.startswith(f"Cannot use the ledger postgresql://anna@/ledger?host={tmp_path}: ") and "\n" not in text and "secret" not in text
+    )
+
+
+def test_writers_wait_for_each_other(db: PostgresDatabase, url: str) -> None:
+    other, order = PostgresDatabase(url), []
+
+    def write() -> None:
+        with other.transaction():
+            order.append(other.one(COUNT))
+
+    with db.transaction():
+        thread = threading.Thread(target=write)
+        thread.start()
+        waiting = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        wait_until(lambda: db.one(waiting), "the other writer to wait")
+        db.write(ADD, ("a", 1))
+        order.append("first")
+    thread.join()
+    other.close()
+    assert order == ["first", (1,)]
+
+
+def test_a_writer_does_not_wait_for_ever(db: PostgresDatabase, url: str) -> None:
+    other = PostgresDatabase(f"{url}&options=-c%20lock_timeout%3D50ms")
+    with db.transaction(), pytest.raises(LedgerUnavailable, match="another process has kept it locked for"):
+        other.begin(True)
+    other.close()
+
+
+def test_a_client_that_is_stopped_inside_a_transaction_does_not_hold_the_others(url: str, db: PostgresDatabase) -> None:
+    assert db.one("SELECT current_setting('idle_in_transaction_session_timeout')") == ("5s",)
+    stopped = PostgresDatabase(f"{url}&options=-c%20idle_in_transaction_session_timeout%3D300ms")
+    stopped.begin(True)
+    stopped.write(ADD, ("a", 1))
+    with db.transaction():
+        assert db.one(COUNT) == (0,)
+    with pytest.raises(LedgerUnavailable):
+        stopped.write(ADD, ("b", 1))
+    stopped.close()
+
+
+def test_an_ordinary_transaction_is_durable_and_another_one_is_not(db: PostgresDatabase) -> None:
+    commit = "SELECT current_setting('synchronous_commit')"
+    db.execute("SET synchronous_commit = on")
+    with db.transaction():
+        assert db.one(commit) == ("on",)
+    with db.transaction(durable=False):
+        assert db.one(commit) == ("off",)
+    assert db.one(commit) == ("on",)
+
+
+def test_ids_are_given_in_the_order_of_commits(url: str) -> None:
+    """A reader that remembers the last event it has seen misses none."""
+    ledgers: list[Ledger] = [open_postgres_ledger(url, "/home", HOST_ID) for _ in range(3)]
+    threads = [
+        threading.Thread(target=lambda ledger=ledger, n=n: [submit(ledger, f"task_{n}_{i}") for i in range(10)])
+        for n, ledger in enumerate(ledgers)
+    ]
+    reader, seen, last = open_postgres_ledger(url, "/home", HOST_ID), [], 0
+    for thread in threads:
+        thread.start()
+    running = True
+    while running:
+        running = any(thread.is_alive() for thread in threads)
+        for event in reader.events.events(last, 1000):
+            seen.append(event.event_id)
+            last = event.event_id
+    assert seen == [event.event_id for event in reader.events.events(0, 1000)] and len(seen) >= 30
+    for ledger in (*ledgers, reader):
+        ledger.close()
