@@ -24,7 +24,7 @@ _COMMAND_MODULES = {
     **dict.fromkeys(("logs", "send", "events"), "cli.logs"),
     **dict.fromkeys(("apply", "check", "trust", "audit"), "cli.approval"),
     **dict.fromkeys(("ask", "resume", "agents", "sessions"), "cli.agents"),
-    **dict.fromkeys(("add", "propose", "pause", "unpause", "run-now", "compact"), "cli.recurring"),
+    **dict.fromkeys(("add", "propose", "edit", "pause", "unpause", "run-now", "compact"), "cli.recurring"),
     **dict.fromkeys(("backup", "export"), "cli.backup"),
     "devices": "cli.web",
     "inbox": "cli.inbox",
@@ -42,7 +42,7 @@ _COMMANDS_WITHOUT_HOME = {
     "setup": "cli.setup",
     "service": "cli.systemd",
 }
-TAKES_COMMAND = ("run", "check", "add", "propose")
+TAKES_COMMAND = ("run", "check", "add", "propose", "edit")
 _USES_ENGINE_SETTINGS = ("run", "restart", "ask", "resume", "add", "run-now")
 _GC_THRESHOLD = 50_000  # most commands end before they have so many objects, and then a collection is a waste of time
 # With an invalid config.toml, these commands use the default settings. They start nothing, so that no rule of the file is bypassed.
