@@ -2,8 +2,10 @@
 
 import shutil
 import sqlite3
+import subprocess
 from contextlib import ExitStack
 
+from backburner.testing.scripted_model import ScriptedModel
 from bench.home import BenchHome, scratch_folder
 from bench.rounds import Figures, run_rounds
 
@@ -40,6 +42,13 @@ VERBS = (
     "run --wait -- true; clear last",
     "add x --every 1d -- true; run-now x --wait; pause x; unpause x; cancel x",
     "compact",
+    "propose y --every 1d -- true; approve y; cancel y",
+    "propose z --every 1d -- true; reject z",
+    "run --stdin --name in -- cat; send in hello; send --eof in; wait in",
+    "run --wait --shell -- date>made; apply --diff last",
+    "top --json",
+    "ask --wait Hello; resume last --wait Again",
+    "chat -m Hello",
 )
 
 
@@ -47,14 +56,23 @@ def measure(rounds: int, size: int) -> list[Figures]:
     """Return milliseconds by verb and home."""
     with ExitStack() as stack:
         candidates = {}
+        model = stack.enter_context(ScriptedModel())
         for name, count in ((EMPTY, 1), (LARGE, size)):
             home = stack.enter_context(BenchHome(stack.enter_context(scratch_folder())))
+            prepare(home, model)
             task_id, span_id = fill(home, count)
             known = {"ID": task_id, "PART": task_id[1:], "SPAN": span_id}
             for verb in VERBS:
                 calls = [[known.get(word, word) for word in call.split()] for call in verb.split("; ")]
                 candidates[f"{verb}, {name}"] = lambda home=home, calls=calls: sum(home.seconds(*words) for words in calls) * 1000
         return run_rounds(candidates, rounds)
+
+
+def prepare(home: BenchHome, model: ScriptedModel) -> None:
+    """Give the home a model that answers at once, and a repository, whose files a command without approval changes in a copy."""
+    with (home.root / "config.toml").open("a") as config:
+        config.write(f'[models]\ndefault = "openai-chat:scripted"\nbase_url = "{model.url}/v1"\n')
+    subprocess.run(["git", "init", "-q", str(home.cwd)], check=True)
 
 
 def fill(home: BenchHome, size: int) -> tuple[str, str]:

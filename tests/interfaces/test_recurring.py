@@ -277,6 +277,70 @@ def test_unpause_extends_a_daily_budget_that_manual_runs_have_used_up(home_cli: 
     assert len([run for run in history(home_cli, "look") if run["status"] == "completed"]) == 3
 
 
+def test_edit_changes_what_is_named_and_keeps_the_rest_and_the_history(home_cli: HomeCli) -> None:
+    home_cli.ok("add", "job", "--every", "1d", "--max-runs", "9", "--notify", "never", "--description", "Says it", "--", "echo", "one")
+    assert home_cli.ok("run-now", "job", "--wait") == "one\n"
+    before = home_cli.status("job")
+    shown = home_cli.ok("edit", "job", "--every", "2h", "--notify", "always")
+    assert "active: every 2h" in shown
+    after = home_cli.status("job")
+    assert (after["task_id"], after["run_count"], after["notify"], after["command"]) == (before["task_id"], 1, "always", ["echo", "one"])
+    assert str(after["when"]).startswith("every 2h, at most 9 times") and str(before["when"]).startswith("every 1d, at most 9 times")
+    home_cli.ok("edit", "job", "--", "echo", "two")
+    assert home_cli.ok("run-now", "job", "--wait") == "two\n" and home_cli.status("job")["description"] == "Says it"
+    home_cli.ok("pause", "job")
+    home_cli.ok("edit", "job", "--cron", "0 9 * * *", "--tz", "Europe/Berlin")
+    assert home_cli.status("job")["status"] == "paused" and "every day at 09:00 Europe/Berlin" in home_cli.ok("unpause", "job")
+    edits = [event["data"] for event in home_cli.json("events") if event["kind"] == "task_edited"]  # type: ignore[union-attr, index, call-overload]
+    assert [edit["changed"] for edit in edits] == [["schedule", "notify"], ["command"], ["schedule"]] and edits[1]["by"] == "auto"
+
+
+def test_an_edited_command_needs_approval_again_and_nothing_changes_without_it(home_cli: HomeCli) -> None:
+    home_cli.ok("add", "job", "--every", "1d", "--", "echo", "one")
+    refused = home_cli.cli("edit", "job", "--every", "1h", "--", "rm", "-rf", "made")
+    assert refused.returncode == 2 and "it needs approval" in refused.stderr
+    status = home_cli.status("job")
+    assert status["command"] == ["echo", "one"] and str(status["when"]).startswith("every 1d")
+    (home_cli.cwd / "made").mkdir()
+    home_cli.ok("edit", "job", "--yes", "--", "rm", "-rf", "made")
+    home_cli.ok("run-now", "job", "--wait")
+    assert not (home_cli.cwd / "made").exists() and home_cli.status("job")["approved_by"] == "user"
+
+
+def test_an_agent_cannot_edit_a_task(home_cli: HomeCli) -> None:
+    home_cli.ok("add", "job", "--every", "1d", "--", "echo", "one")
+    refused = home_cli.cli("edit", "job", "--every", "1s", env={"CLAUDECODE": "1"})
+    assert refused.returncode == 3 and "Claude Code" in refused.stderr
+    assert str(home_cli.status("job")["when"]).startswith("every 1d")
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ((), "Nothing to change"),
+        (("--prompt", "Look"), "has a command and no prompt"),
+        (("--every", "1m", "--jitter", "2m"), "jitter must be shorter"),
+        (("--tz", "UTC"), "only be used with `cron`"),
+        (("--to", "nowhere"), "Unknown channel"),
+    ],
+)
+def test_an_edit_that_makes_no_sense_is_refused(home_cli: HomeCli, options: tuple[str, ...], text: str) -> None:
+    home_cli.ok("add", "job", "--every", "1d", "--", "true")
+    done = home_cli.cli("edit", "job", *options)
+    assert done.returncode == 2 and text in done.stderr
+
+
+def test_only_open_recurring_tasks_are_edited_and_a_trigger_is_kept(home_cli: HomeCli) -> None:
+    for task_id in (home_cli.run("true"), home_cli.ok("propose", "later", "--every", "1d", "--", "true").strip()):
+        assert "cannot be edited" in home_cli.cli("edit", task_id, "--every", "1h").stderr
+    home_cli.ok("add", "first", "--every", "1d", "--", "true")
+    home_cli.ok("add", "next", "--after", "first", "--", "echo", "one")
+    assert "runs on an event or after another task" in home_cli.cli("edit", "next", "--every", "1h").stderr
+    home_cli.ok("edit", "next", "--notify", "always", "--", "echo", "two")
+    home_cli.ok("run-now", "first", "--wait")
+    wait_until(lambda: home_cli.status("next")["run_count"] == 1 and home_cli.status("next")["summary"] == "two", "the run after the first")
+
+
 def test_repeating_a_change_says_that_it_is_already_made(home_cli: HomeCli) -> None:
     home_cli.ok("add", "look", "--every", "1h", "--", "true")
     for verb, state in (("approve", "active"), ("unpause", "active"), ("pause", ""), ("pause", "paused")):

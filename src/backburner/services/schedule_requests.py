@@ -39,19 +39,10 @@ def parse_schedule(
     """Return the submission with its schedule. Exactly one of `every_`, `cron_`, `at`, `in_`, `after` and `on` must be given."""
     if sum(option is not None for option in (every_, cron_, at, in_, after, on)) != 1:
         raise BadInput("Use exactly one of `every`, `cron`, `at`, `in`, `after` (another task) and `on` (an event).")
-    if zone is not None and cron_ is None:
-        raise BadInput("A time zone can only be used with `cron`.")
-    here = zone_name(caller.environ)
-    zone_of(here)
+    here = _zone_of_caller(caller, zone, cron_)
     source: Source | None = None
-    if every_ is not None:
-        schedule = every(interval_ms(every_), now)._replace(zone=here)
-    elif cron_ is not None:
-        schedule = cron(cron_, zone or here)
-    elif at is not None:
-        schedule = Schedule(at=now + _AT_ONCE_MS if at == "now" else moment_ms(at, now), zone=here)
-    elif in_ is not None:
-        schedule = Schedule(at=now + duration_ms(in_), zone=here)
+    if timed := _timed(here, now, every_, cron_, zone, at, in_):
+        schedule = timed
     elif on is not None:
         source, schedule = parse_source(on, about or {}, submission.spec.cwd), Schedule(zone=here)
     else:
@@ -73,19 +64,72 @@ def parse_schedule(
             raise BadInput(f"{other.task.task_id} is {other.status} and will not run again, so no task can run after it.")
         submission = submission.with_spec(order=submission.spec.order._replace(after=(other.task.task_id,)))
         schedule = Schedule(zone=here)
+    schedule = _limited(schedule, now, until, max_runs, missed, window, jitter)
+    return submission.with_spec(recurrence=Recurrence(schedule, notify, source))
+
+
+def edit_schedule(
+    schedule: Schedule,
+    caller: Caller,
+    now: int,
+    *,
+    every_: str | None = None,
+    cron_: str | None = None,
+    zone: str | None = None,
+    at: str | None = None,
+    in_: str | None = None,
+    until: str | None = None,
+    max_runs: int | None = None,
+    missed: str | None = None,
+    window: str | None = None,
+    jitter: str | None = None,
+) -> Schedule:
+    """Return a schedule with what is given replaced. Of `every_`, `cron_`, `at` and `in_`, only one counts."""
+    if timed := _timed(_zone_of_caller(caller, zone, cron_), now, every_, cron_, zone, at, in_):
+        if not (schedule.every_ms or schedule.cron or schedule.at):
+            raise BadInput("The task runs on an event or after another task. To give it a schedule, cancel it and add it again.")
+        kept = schedule if timed.at is None else schedule._replace(max_runs=None, until=None)
+        schedule = kept._replace(**{name: getattr(timed, name) for name in ("every_ms", "cron", "zone", "at", "anchor")})
+    return _limited(schedule, now, until, max_runs, missed, window, jitter)
+
+
+def _zone_of_caller(caller: Caller, zone: str | None, cron_: str | None) -> str:
+    if zone is not None and cron_ is None:
+        raise BadInput("A time zone can only be used with `cron`.")
+    here = zone_name(caller.environ)
+    zone_of(here)
+    return here
+
+
+def _timed(
+    here: str, now: int, every_: str | None, cron_: str | None, zone: str | None, at: str | None, in_: str | None
+) -> Schedule | None:
+    """Return the schedule of one of these options; None if none is given."""
+    if every_ is not None:
+        return every(interval_ms(every_), now)._replace(zone=here)
+    if cron_ is not None:
+        return cron(cron_, zone or here)
+    if at is not None:
+        return Schedule(at=now + _AT_ONCE_MS if at == "now" else moment_ms(at, now), zone=here)
+    return Schedule(at=now + duration_ms(in_), zone=here) if in_ is not None else None
+
+
+def _limited(
+    schedule: Schedule, now: int, until: str | None, max_runs: int | None, missed: str | None, window: str | None, jitter: str | None
+) -> Schedule:
+    """Return the schedule with those limits that are given."""
     if max_runs is not None and (max_runs < 1 or schedule.at is not None):
         raise BadInput("The maximum number of runs must be at least 1, and cannot be combined with `at` or `in`.")
-    spread = duration_ms(jitter) if jitter else 0
+    spread = duration_ms(jitter) if jitter else schedule.jitter_ms
     if schedule.every_ms is not None and spread >= schedule.every_ms:
         raise BadInput("The jitter must be shorter than the interval.")
-    schedule = schedule._replace(
-        until=moment_ms(until, now) if until else None,
-        max_runs=max_runs,
-        missed=missed,
+    return schedule._replace(
+        until=moment_ms(until, now) if until else schedule.until,
+        max_runs=schedule.max_runs if max_runs is None else max_runs,
+        missed=missed or schedule.missed,
         window_ms=duration_ms(window) if window else schedule.window_ms,
         jitter_ms=spread,
     )
-    return submission.with_spec(recurrence=Recurrence(schedule, notify, source))
 
 
 _OPTIONS = {

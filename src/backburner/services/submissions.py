@@ -12,10 +12,11 @@ from backburner.core.errors import ApprovalDenied, BadInput, TaskNotFound
 from backburner.core.formatting import short_fingerprint
 from backburner.core.light_typing import TYPE_CHECKING, NamedTuple
 from backburner.core.masking import masked_line
-from backburner.core.models import DISCOVERY, EXTERNAL, Approval, Caller, Clock, Entry, ProcessId, Submission
+from backburner.core.models import DISCOVERY, EXTERNAL, Approval, Caller, Clock, Entry, ProcessId, Submission, Task
 from backburner.core.optional_dependencies import need
 from backburner.core.recurring import explain_schedule, how_to_answer, tools_of
 from backburner.core.sessions import agent_task
+from backburner.core.states import TaskState
 from backburner.core.task_spec import Budget, CommandSpec, Recurrence, Source, SourceKind, TaskSpec
 from backburner.core.terminal_text import shortened, visible
 from backburner.services.agent_catalog import AgentCatalog
@@ -167,6 +168,39 @@ class Submissions:
         submission = submission_of(entry.task, environment)
         submission = submission.with_spec(command=submission.spec.command._replace(umask=umask()))
         return submission._replace(restarted_from=entry.task.task_id, session=caller.session)
+
+    def edit(self, before: Task, spec: TaskSpec, caller: Caller, *, approved_via: str | None = None, seen: str | None = None) -> Entry:
+        """Change an open recurring task. Only a person may, because what runs was approved together with when it runs.
+
+        A new command or prompt is judged as in `submit`. The task keeps its environment.
+        """
+        self._identity.require_person(caller)
+        submission = self._with_defaults(self.edited(before, spec))
+        submission = submission.with_spec(channels=self._channels(submission))
+        validate(submission)
+        spec, now = submission.spec, self._clock()
+        after = before._replace(spec=spec, kind=_kind(submission))
+        if _work_of(spec) != _work_of(before.spec):
+            found = self._decide(submission, approved_via, seen, now)
+            if found.approval is None:
+                raise BadInput(f"Nothing was changed: it needs approval ({'; '.join(found.reasons)}). To approve it, use --yes.")
+            approval = found.approval
+            decision = before.decision._replace(reasons=found.reasons, rule=found.rule, by=approval.by, via=approval.via, at=approval.at)
+            after = after._replace(decision=decision._replace(fingerprint=approval.fingerprint, sandbox=approval.sandbox))
+        changed = _changes(before.spec, spec)
+        if not changed:
+            raise BadInput("Nothing to change: the task is already like this.")
+        max_active = self._config.current.whole("tasks.max_active")
+        entry = self._recurring_store.edit(before, after, changed, now, max_active)
+        self._publisher.publish(entry)
+        return entry
+
+    def edited(self, before: Task, spec: TaskSpec) -> Submission:
+        """Return a submission of what an open recurring task would become; raises BadInput if it cannot be edited."""
+        if not before.is_recurring or before.state not in (TaskState.ACTIVE, TaskState.PAUSED):
+            raise BadInput(f"Task {before.task_id} cannot be edited; only active and paused recurring tasks can.")
+        environment = self._ledger_queries.environment(before.task_id)
+        return Submission(spec, environment, session=before.session, message=before.message, opened=before.opened)
 
     # -- the steps of `submit`, in order
 
@@ -345,6 +379,12 @@ class Submissions:
 def _work_of(spec: TaskSpec) -> tuple[object, ...]:
     """Return what a task does: the parts of its specification that must be equal for the same key."""
     return spec.command.words, spec.command.shell, spec.agent_name, spec.prompt
+
+
+def _changes(before: TaskSpec, after: TaskSpec) -> list[str]:
+    """Return what is different between two specifications of a recurring task, as words."""
+    names = ("schedule", "notify", "command", "prompt", "description", "timeout_ms", "channels")
+    return [name.removesuffix("_ms") for name in names if getattr(before, name) != getattr(after, name)]
 
 
 def _kind(submission: Submission) -> str:

@@ -9,7 +9,7 @@ from backburner.core.light_typing import TYPE_CHECKING
 from backburner.core.models import Entry, Task
 from backburner.core.states import PauseKind, TaskEvent, TaskState
 from backburner.store.parameters import groups, places
-from backburner.store.rows import ENTRY, entry_of
+from backburner.store.rows import ENTRY, entry_of, plain, task_row
 
 if TYPE_CHECKING:
     from backburner.core.schedule import Plan
@@ -107,6 +107,28 @@ class RecurringRepository:
         """Whether a slot has a run."""
         ran = "SELECT 1 FROM runs WHERE task_id = ? AND slot = ? AND cause = 'schedule' AND n > 0"
         return bool(self._db.one(ran, (task_id, slot)))
+
+    def edit(self, before: Task, after: Task, changed: Sequence[str], now: int, max_active: int) -> Entry:
+        """Replace what a task is by what a person has changed; `changed` names that for the event. StaleTask if it is no longer as `before`.
+
+        A new schedule counts from now on. A current run is not affected.
+        """
+        with self._db.transaction():
+            task = self._recurring_task(before.task_id)
+            if (task.spec, task.state) != (before.spec, before.state):
+                raise StaleTask(task_id=task.task_id)
+            edited = task._replace(kind=after.kind, spec=after.spec, decision=after.decision)  # it may have run in the meantime
+            old, new = task_row(task), task_row(edited)
+            changes = {name: plain(value) for name, value in new.items() if value != old[name]}
+            if changes:
+                assignments = ", ".join(f"{name} = ?" for name in changes)
+                self._db.write(f"UPDATE tasks SET {assignments} WHERE task_id = ?", (*changes.values(), task.task_id))
+            if edited.spec.schedule != task.spec.schedule and edited.state == TaskState.ACTIVE:
+                self._activation.activate(edited, now, max_active)
+            approved = after.decision != before.decision
+            data = {"by": after.decision.by, "via": after.decision.via} if approved else {}
+            self._events.write(now, "task_edited", task.task_id, None, changed=list(changed), **data)
+        return self._reader.get(before.task_id)
 
     def pause(self, task_id: str, because: str, now: int) -> Entry:
         """Start no more runs of a task until it is unpaused; an active run continues."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from backburner.core.errors import BadInput, IllegalTransition, TaskNotFound
+from backburner.core.errors import BadInput, IllegalTransition, StaleTask, TaskNotFound
 from backburner.core.models import ENGINE, Entry
 from backburner.core.schedule import Plan, Schedule, every, plan
 from backburner.core.states import NoticeKind, PauseKind, Result, RunState, TaskState
@@ -159,6 +159,30 @@ class RecurringContract:
         assert latest(ledger, "task_r").due_at == NOW + 5 + 30_000
 
     # -- pausing
+
+    def test_an_edit_keeps_what_the_task_has_done_in_the_meantime(self, ledger: Ledger) -> None:
+        recurring(ledger)
+        before = entry_of_task(ledger, "task_r").task
+        fire(ledger, NOW + HOUR)
+        assert before.spec.recurrence
+        spec = before.spec._replace(recurrence=before.spec.recurrence._replace(notify="always"), description="New")
+        task, run = ledger.recurring.edit(before, before._replace(spec=spec), ["notify"], NOW + HOUR, 9)
+        assert run and (task.spec.notify, task.spec.description, task.run_count, task.recurring.fired) == ("always", "New", 1, 1)
+        assert task.recurring.next_run_at == NOW + 2 * HOUR and kinds(ledger)[-1] == "task_edited"
+        with pytest.raises(StaleTask):
+            ledger.recurring.edit(before, before._replace(spec=spec), ["notify"], NOW + HOUR, 9)
+
+    def test_an_edited_schedule_counts_from_now_on_and_not_while_paused(self, ledger: Ledger) -> None:
+        recurring(ledger)
+        before = entry_of_task(ledger, "task_r").task
+        assert before.spec.recurrence
+        spec = before.spec._replace(recurrence=before.spec.recurrence._replace(schedule=every(DAY, NOW + 5)))
+        task = ledger.recurring.edit(before, before._replace(spec=spec), ["schedule"], NOW + 5, 9).task
+        assert task.recurring.next_run_at == NOW + 5 + DAY and fire(ledger, NOW + HOUR) == 0
+        paused = ledger.recurring.pause("task_r", "by hand", NOW + 6).task
+        task = ledger.recurring.edit(paused, paused._replace(spec=before.spec), ["schedule"], NOW + 7, 9).task
+        assert (task.state, task.recurring.next_run_at) == (TaskState.PAUSED, None)
+        assert ledger.recurring.unpause("task_r", NOW + 8, 9).task.recurring.next_run_at == NOW + HOUR
 
     def test_a_paused_task_is_not_due_and_holds_pending_runs(self, ledger: Ledger) -> None:
         recurring(ledger)

@@ -8,7 +8,7 @@ from backburner.core.errors import BadInput
 from backburner.core.light_typing import NoReturn
 from backburner.interfaces.cli.parsers import VERBS, Parser
 
-TAKES_COMMAND = ("run", "check", "add", "propose")
+TAKES_COMMAND = ("run", "check", "add", "propose", "edit")
 # Other commands do not take --set: the engine applies the settings, so an override for one call would have no effect.
 TAKES_SETTINGS = ("serve", "web", "config", "clear", "doctor", "mcp", "chat")
 

@@ -5,7 +5,7 @@ from backburner.interfaces.cli.parsers import VERBS
 GROUPS = {
     "run and watch": ("run", "list", "status", "logs", "wait", "cancel", "restart", "send", "batch", "top", "clear"),
     "agents": ("ask", "resume", "chat", "agents", "sessions", "install", "mcp"),
-    "schedules": ("add", "propose", "pause", "unpause", "run-now", "compact"),
+    "schedules": ("add", "propose", "edit", "pause", "unpause", "run-now", "compact"),
     "approval": ("approve", "reject", "apply", "check", "trust", "audit"),
     "inbox": ("inbox", "brief"),
     "operate": (
@@ -47,6 +47,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "add": _RECURRING,
     "propose": _RECURRING[:3],
+    "edit": ("tests --every 1h", "report --cron '0 8 * * 1-5' --notify always", "build -- make -j4"),
 }
 _OVERVIEW = """usage: backburner COMMAND [OPTION]…
 

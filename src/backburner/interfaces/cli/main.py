@@ -25,7 +25,7 @@ _COMMAND_MODULES = {
     **dict.fromkeys(("logs", "send", "events"), "cli.logs"),
     **dict.fromkeys(("apply", "check", "trust", "audit"), "cli.approval"),
     **dict.fromkeys(("ask", "resume", "agents", "sessions"), "cli.agents"),
-    **dict.fromkeys(("add", "propose", "pause", "unpause", "run-now", "compact"), "cli.recurring"),
+    **dict.fromkeys(("add", "propose", "edit", "pause", "unpause", "run-now", "compact"), "cli.recurring"),
     **dict.fromkeys(("backup", "export"), "cli.backup"),
     "devices": "cli.web",
     "inbox": "cli.inbox",

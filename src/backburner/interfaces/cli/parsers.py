@@ -405,6 +405,35 @@ def _propose(parser: Parser) -> None:
     _add(parser, yes="no effect: a proposal always waits for approval")
 
 
+def _edit(parser: Parser) -> None:
+    from backburner.core.models import NOTIFY  # slow to import, and other commands do not need it
+
+    parser.usage = f"{parser.prog} ID [OPTION]… [-- COMMAND ARG…]"
+    _ids(parser, many=False)
+    schedule = parser.add_argument_group("schedule")
+    kind = schedule.add_mutually_exclusive_group()
+    kind.add_argument("--every", metavar="INTERVAL", help="run at this interval, starting now")
+    kind.add_argument("--cron", metavar="EXPR", help="run at the times of this cron expression")
+    kind.add_argument("--at", metavar="TIME", help="run once at this time")
+    kind.add_argument("--in", dest="in_", metavar="DURATION", help="run once after this delay")
+    schedule.add_argument("--tz", metavar="ZONE", help="time zone of --cron")
+    schedule.add_argument("--until", metavar="TIME", help="do not run after this time")
+    schedule.add_argument("--max-runs", type=_count, metavar="N", help="maximum number of runs")
+    schedule.add_argument("--missed", choices=MISSED, help="what to do with runs missed while the engine was off")
+    schedule.add_argument("--window", metavar="DURATION", help="with --missed run_all: maximum age of a missed run")
+    schedule.add_argument("--jitter", metavar="DURATION", help="maximum random delay of each start")
+    work = parser.add_argument_group("command or prompt")
+    work.add_argument("--prompt", metavar="TEXT", help="new prompt for its agent; - reads stdin")
+    work.add_argument("--shell", action="store_true", help="run the new command with /bin/sh, so that pipes and redirects work")
+    work.add_argument("command", nargs="*", metavar="COMMAND ARG", help="the new command, after `--`")
+    limits = parser.add_argument_group("notices and limits")
+    limits.add_argument("--description", metavar="TEXT", help="description shown in lists and notices")
+    limits.add_argument("--notify", choices=NOTIFY, help="when to create a notice")
+    limits.add_argument("--to", action="append", default=[], metavar="CHANNEL", help="channel that receives the notices; can be repeated")
+    limits.add_argument("--timeout", metavar="DURATION", help="stop a run after this time")
+    limits.add_argument("--yes", action="store_true", help="approve the new command without prompting; does not override deny rules")
+
+
 def _run_now(parser: Parser) -> None:
     _ids(parser, many=False)
     parser.add_argument("--wait", action="store_true", help="wait until the run ends and print its output")
@@ -466,6 +495,7 @@ VERBS: dict[str, tuple[str, Callable[[Parser], None]]] = {
     "mcp": ("Run an MCP server.", _mcp),
     "add": ("Add a recurring task: a command or a prompt with a schedule.", _add),
     "propose": ("Propose a recurring task for a person to approve.", _propose),
+    "edit": ("Change the schedule, command, prompt or notices of a recurring task.", _edit),
     "pause": ("Pause a recurring task.", _ids),
     "unpause": ("Continue a paused recurring task.", _ids),
     "run-now": ("Run a recurring task now, once.", _run_now),

@@ -1,4 +1,4 @@
-"""`add`, `propose`, `pause`, `unpause`, `run-now` and `compact`: recurring tasks on the command line."""
+"""`add`, `propose`, `edit`, `pause`, `unpause`, `run-now` and `compact`: recurring tasks on the command line."""
 
 import argparse
 import os
@@ -11,10 +11,10 @@ from backburner.core.sessions import SessionId
 from backburner.core.states import WaitKind
 from backburner.core.task_spec import AgentSpec, CommandSpec, TaskSpec, budget_from, options_from
 from backburner.core.terminal_text import readable
-from backburner.interfaces.cli.run import cwd, milliseconds, parse_amounts, parse_env, shell_line, submit
+from backburner.interfaces.cli.run import approval_of, cwd, milliseconds, parse_amounts, parse_env, shell_line, submit
 from backburner.interfaces.cli.tasks import acknowledge, hint
 from backburner.services.app import App, now_ms
-from backburner.services.schedule_requests import parse_schedule
+from backburner.services.schedule_requests import edit_schedule, parse_schedule
 from backburner.system.caller_identity import client_process, environment_for_commands
 from backburner.system.paths import project_of
 from backburner.system.processes import umask
@@ -149,6 +149,47 @@ def _submission(app: App, caller: Caller, args: argparse.Namespace) -> Submissio
         window=args.window,
         jitter=args.jitter,
     )
+
+
+def edit(app: App, caller: Caller, args: argparse.Namespace) -> int:
+    """Change what the options name; everything else stays as it is."""
+    task = app.queries.find(args.id, caller).task
+    spec, prompt = task.spec, sys.stdin.read() if args.prompt == "-" else args.prompt
+    app.submissions.edited(task, spec)  # refuses a task that cannot be edited
+    if args.command:
+        if not spec.command.words:
+            raise BadInput(f"Task {task.task_id} has a prompt and no command.")
+        words = shell_line(args.command) if args.shell else tuple(args.command)
+        spec = spec._replace(command=spec.command._replace(words=words, shell=args.shell))
+    if prompt is not None:
+        if spec.agent is None:
+            raise BadInput(f"Task {task.task_id} has a command and no prompt.")
+        spec = spec._replace(agent=spec.agent._replace(prompt=prompt))
+    schedule = edit_schedule(
+        spec.schedule,
+        caller,
+        now_ms(),
+        every_=args.every,
+        cron_=args.cron,
+        zone=args.tz,
+        at=args.at,
+        in_=args.in_,
+        until=args.until,
+        max_runs=args.max_runs,
+        missed=args.missed,
+        window=args.window,
+        jitter=args.jitter,
+    )
+    assert spec.recurrence is not None
+    spec = spec._replace(
+        recurrence=spec.recurrence._replace(schedule=schedule, notify=args.notify or spec.notify),
+        description=spec.description if args.description is None else args.description,
+        timeout_ms=milliseconds(args.timeout) or spec.timeout_ms,
+        channels=tuple(args.to) or spec.channels,
+    )
+    changed = app.submissions.edited(task, spec)
+    approved_via, seen = approval_of(app, caller, changed, args.yes) if args.command else (None, None)
+    return _print_states(app, args, [app.submissions.edit(task, spec, caller, approved_via=approved_via, seen=seen)])
 
 
 def pause(app: App, caller: Caller, args: argparse.Namespace) -> int:

@@ -142,18 +142,24 @@ def _describe_change(name: str, old: str | None, new: str | None) -> str:
 
 
 def submit(app: App, caller: Caller, submission: Submission, yes: bool) -> Entry:
-    """Submit a task through the gate.
+    """Submit a task through the gate. What needs approval and was not approved at the terminal is stored as a proposal."""
+    approved_via, seen = approval_of(app, caller, submission, yes)
+    return app.submissions.submit(submission, caller, approved_via=approved_via, seen=seen)
 
-    A command that needs approval is shown at the terminal; without a terminal it is stored as a proposal. A prompt needs no
-    approval, because the gate checks each step of its agent.
+
+def approval_of(app: App, caller: Caller, submission: Submission, yes: bool) -> tuple[str | None, str | None]:
+    """Through which interface a person approves a task, and the fingerprint that was shown; None for what is not approved or needs no approval.
+
+    A command that needs approval is shown at the terminal, if there is one. A prompt needs no approval, because the gate checks each
+    step of its agent.
     """
     if not submission.spec.command.words:
-        return app.submissions.submit(submission, caller)
+        return None, None
     verdict = app.gate.check(submission)
     if yes:
         app.identity.require_person(caller)
     if verdict.decision != "ask" and not (yes and verdict.decision == "sandbox"):
-        return app.submissions.submit(submission, caller)
+        return None, None
     from backburner.interfaces.cli.approval_prompt import Answer, ask, can_ask
 
     seen = None
@@ -168,7 +174,7 @@ def submit(app: App, caller: Caller, submission: Submission, yes: bool) -> Entry
             case Answer.ALWAYS:
                 app.approvals.allow_always(submission, caller)
         yes = True
-    return app.submissions.submit(submission, caller, approved_via="cli" if yes else None, seen=seen)
+    return "cli" if yes else None, seen
 
 
 def _is_person(app: App, caller: Caller) -> bool:
