@@ -140,4 +140,6 @@ def test_the_tabs_are_reached_with_the_arrow_keys(page: Page, served: ServedHome
     expect(page.get_by_role("tab", name="Details")).to_be_focused()
     expect(page.get_by_role("tabpanel")).to_contain_text("echo tabs")
     page.keyboard.press("ArrowRight")
+    expect(page.get_by_role("tabpanel")).to_contain_text("It completed.")
+    page.keyboard.press("ArrowRight")
     expect(page.get_by_role("tabpanel")).to_contain_text("run started")
