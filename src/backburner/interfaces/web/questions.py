@@ -8,7 +8,7 @@ from backburner.core.devices import Proof
 from backburner.core.errors import BackburnerError, NotAPerson, QuestionChanged, WebApprovalOff
 from backburner.core.masking import masked_words
 from backburner.core.models import Entry, Submission
-from backburner.core.states import TaskEvent, TaskState, WaitKind
+from backburner.core.states import TaskState, WaitKind
 from backburner.core.terminal_text import visible
 from backburner.interfaces.web.calls import Call
 from backburner.interfaces.web.home import level_of
@@ -177,10 +177,8 @@ def _answer(app: App, entry: Entry) -> dict[str, object]:
     decision = entry.task.decision
     answer = {"rejected": "rejected", "expired": "expired", "cancelled": "cancelled"}.get(entry.status, "approved")
     found: dict[str, object] = {"by": decision.by, "via": decision.via, "at": formatting.iso(decision.at), "answer": answer, "reason": None}
-    if answer == "rejected":
-        for event in app.overview.events_of(entry.task.task_id, 10):
-            if event.kind == TaskEvent.REJECTED:
-                found |= {"via": event.data.get("via"), "at": formatting.iso(event.at), "reason": event.data.get("reason")}
+    if event := app.queries.rejection(entry):
+        found |= {"via": event.data.get("via"), "at": formatting.iso(event.at), "reason": event.data.get("reason")}
     return found
 
 

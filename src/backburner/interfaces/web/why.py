@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from backburner.core import formatting
 from backburner.core.models import Entry
-from backburner.core.states import RUNNING_STATES, RunState, TaskEvent, TaskState
+from backburner.core.states import RUNNING_STATES, RunState, TaskState
 from backburner.core.terminal_text import clean
 from backburner.interfaces.web.calls import Call
 from backburner.services.app import App
@@ -46,8 +46,9 @@ def _reason(app: App, entry: Entry) -> Reason:
         case TaskState.EXPIRED:
             return Reason("Nobody answered in time, so it expired. It did not run.", f"backburner restart {task_id}")
         case TaskState.REJECTED:
-            given = [event.data.get("reason") for event in app.overview.events_of(task_id, 10) if event.kind == TaskEvent.REJECTED]
-            return Reason("It was rejected and did not run." + (f" The reason: {given[-1]}" if given and given[-1] else ""))
+            event = app.queries.rejection(entry)
+            given = f" The reason: {event.data['reason']}" if event and event.data.get("reason") else ""
+            return Reason(f"It was rejected and did not run.{given}")
         case TaskState.PAUSED:
             return Reason(f"It is paused: {task.recurring.paused_because or 'by a person'}.", f"backburner unpause {task_id}")
         case TaskState.ACTIVE if task.is_recurring and not entry.is_live:
