@@ -692,8 +692,9 @@ def test_a_decision_reaches_the_agent_after_the_agent_process_ended(agents: Fake
     agents.end_agent_process(number)
     wait_until(lambda: not any(map(alive, [*first, *(one["child"] for one in agents.journal("child"))])), "the agent to end")
     assert agents.home_cli.status(task_id)["status"] == "waiting"
-    agents.home_cli.ok(answer, task_id)
+    agents.home_cli.ok(answer, task_id, *(["--reason", "It is needed."] if answer == "reject" else []))
     agents.wait_for_event("prompted", 2)
+    assert agents.prompts[1].endswith("Their reason: It is needed.") == (answer == "reject")
     decision = "approved" if answer == "approve" else "rejected"
     assert agents.prompts[1].startswith(f"The user {decision} your request: run `rm a.txt`")
     assert (

@@ -310,12 +310,15 @@ def test_a_command_waits_for_its_approval(home: HomeCli, fake: FakeOpenCode, ans
     (home.cwd / "old.txt").write_text("x")
     task_id = ask(home, bash("rm old.txt"), {"say": "done"})
     assert "run `rm old.txt`" in str(settled(home, task_id, "waiting")["error"]) and fake.ran == []
-    home.ok(answer, task_id)
+    home.ok(answer, task_id, *(["--reason", "It is needed."] if answer == "reject" else []))
     answered(home, task_id)
     assert (home.cwd / "old.txt").exists() == (answer == "reject") and len(fake.user_texts()) == 1
     assert [one["reply"] for one in fake.replies] == ["once" if answer == "approve" else "reject"]
     if answer == "reject":
-        assert "The user rejected this." in fake.tools()[0]["error"], "the rejection reaches the agent, and its turn continues"
+        error = fake.tools()[0]["error"]
+        assert "The user rejected this." in error and "Their reason: It is needed." in error, (
+            "the rejection reaches the agent, and its turn continues"
+        )
 
 
 def test_rejecting_one_of_two_requests_leaves_no_open_request(home: HomeCli, fake: FakeOpenCode) -> None:

@@ -143,10 +143,10 @@ def test_changing_a_file_needs_approval_and_creating_one_does_not(home: HomeCli,
     task_id = ask(home, *steps)
     waiting = wait_for_status(home, task_id, "waiting")
     assert "change a.txt" in str(waiting["error"]) and (home.cwd / "new" / "b.txt").read_text() == "made"
-    home.ok(answer, task_id)
+    home.ok(answer, task_id, *(["--reason", "Two is right."] if answer == "reject" else []))
     assert wait_for_status(home, task_id)["status"] == "completed"
     assert (home.cwd / "a.txt").read_text() == ("one TWO three" if answer == "approve" else "one two three")
-    assert model.seen("The user rejected this.") == (answer == "reject")
+    assert model.seen("The user rejected this. Their reason: Two is right.") == (answer == "reject")
 
 
 def test_an_agent_cannot_read_or_write_outside_the_project(home: HomeCli, model: ScriptedModel) -> None:

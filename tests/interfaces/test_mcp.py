@@ -228,9 +228,11 @@ def test_a_command_that_needs_approval_does_not_run_before_it(home_cli: HomeCli)
 def test_the_session_is_notified_of_its_rejected_command(home_cli: HomeCli) -> None:
     with Raw(home_cli) as client:
         asked = client.value("start_background_task", command="rm -r x", description="Tidy up")
-        home_cli.ok("reject", asked["task_id"])
+        home_cli.ok("reject", asked["task_id"], "--reason", "x is not yours\x1b[2J")
         told = client.value("list_background_tasks")["notices"]
         assert "was rejected by a person" in told and "Do not try to do the same thing in another way" in told
+        waited = client.value("wait_for_background_tasks", task_ids=[asked["task_id"]])["display"]
+        assert "Their reason: x is not yours" in told and "Their reason: x is not yours" in waited and "\x1b" not in told
 
 
 def test_a_key_returns_the_existing_task(home_cli: HomeCli) -> None:

@@ -17,6 +17,7 @@ from backburner.agent_tools.results import (
     Waited,
     cleared,
     describe_outcome,
+    rejection_reason,
     started,
     status,
     summary,
@@ -181,7 +182,9 @@ async def wait_for_background_tasks(
     context.mark_reported(*entries[:_MAX_LISTED_TASKS])
     now = now_ms()
     running = [entry.task.task_id for entry in entries if not is_done(entry)]
-    lines = [describe_outcome(context, entry) for entry in entries[:_MAX_LISTED_TASKS]]
+    shown = entries[:_MAX_LISTED_TASKS]
+    reasons = await context.call(lambda app: [rejection_reason(app, entry) for entry in shown])
+    lines = [describe_outcome(context, entry) + reason for entry, reason in zip(shown, reasons, strict=True)]
     if running:
         lines.append(f"Still running after {timeout:g} s: {_join_ids(running)}. Call again, or do something else; you will be notified.")
     return Waited(

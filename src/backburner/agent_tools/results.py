@@ -160,7 +160,7 @@ def status(app: App, entry: Entry, include_output: bool) -> tuple[Status, str]:
     if include_output:
         status["output"] = text
     details = task_text.details(entry, now, text.encode(), app.runs.log_path(entry), inspection)
-    status["display"] = readable(str(details))
+    status["display"] = readable(str(details) + rejection_reason(app, entry))
     return status, readable(details.about)
 
 
@@ -177,6 +177,12 @@ def summary(entry: Entry, now: int) -> Summary:
     if run and run.end.summary:
         summary["summary"] = run.end.summary
     return summary
+
+
+def rejection_reason(app: App, entry: Entry) -> str:
+    """The reason that a person gave for rejecting a task, as a line of its own; empty if there is none."""
+    event = app.queries.rejection(entry)
+    return f"\nTheir reason: {event.data['reason']}" if event and event.data.get("reason") else ""
 
 
 def describe_outcome(context: ToolContext, entry: Entry) -> str:

@@ -262,9 +262,10 @@ class _Run:
             if entry is not None and not entry.has_ended and (entry.status == "proposed" or not self._turn.work.task.in_chat):
                 raise Suspended(describe_outcome(self._deps.context, entry), WaitKind.TASK, task_id)
             calls[call.tool_call_id] = await self._deps.approved_result(entry, metadata) if entry else "The task has ended and was deleted."
-        return requests.build_results(calls=calls, approvals=self._tool_approvals(requests))
+        reason = await self._home.call(lambda app: app.agent_runs.rejection_reason(self._turn.work.run)) if requests.approvals else None
+        return requests.build_results(calls=calls, approvals=self._tool_approvals(requests, reason))
 
-    def _tool_approvals(self, requests: DeferredToolRequests) -> dict[str, Any]:
+    def _tool_approvals(self, requests: DeferredToolRequests, reason: str | None) -> dict[str, Any]:
         """The person's decisions on tool calls. Each decision is for one call; suspends at the first call without one."""
         path, position = os.path.join(self._turn.folder, _APPROVALS_FILE), len(self._conversation.messages)
         decisions: dict[str, str] = {}
@@ -276,11 +277,17 @@ class _Run:
             name = f"{position}:{call.tool_call_id}"
             if name not in decisions and new_reply:
                 decisions[name], new_reply = new_reply, None
+                if reason:
+                    decisions[f"{name}:reason"] = reason
                 write_atomically(path, json.dumps(decisions))
             if name not in decisions:
                 raise Suspended(_reason(requests, call.tool_call_id), WaitKind.TOOL)
-        answers = {call.tool_call_id: decisions[f"{position}:{call.tool_call_id}"] for call in requests.approvals}
-        return {call: True if answer == "yes" else ToolDenied("The user rejected this.") for call, answer in answers.items()}
+        answers: dict[str, Any] = {}
+        for call in requests.approvals:
+            name = f"{position}:{call.tool_call_id}"
+            why = f" Their reason: {decisions[f'{name}:reason']}" if f"{name}:reason" in decisions else ""
+            answers[call.tool_call_id] = True if decisions[name] == "yes" else ToolDenied(f"The user rejected this.{why}")
+        return answers
 
     async def _save(self, messages: Sequence[ModelMessage], usage: Any = None) -> None:
         conversation = Conversation(messages=list(messages), conversation_id=self._conversation.conversation_id)

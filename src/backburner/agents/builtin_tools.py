@@ -19,7 +19,7 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 from backburner.agent_tools.context import ToolContext, wait_until
 from backburner.agent_tools.dispatcher import ToolDispatcher
 from backburner.agent_tools.registry import toolset
-from backburner.agent_tools.results import describe_outcome, started
+from backburner.agent_tools.results import describe_outcome, rejection_reason, started
 from backburner.agents import permissions
 from backburner.approval.effects import looks_secret, relied_on
 from backburner.core.claims import ClaimedRun
@@ -54,14 +54,14 @@ class Deps:
         self.reported_tasks.add(entry.task.task_id)
         session = self.context.session
 
-        def read(app: App) -> bytes:
+        def read(app: App) -> tuple[str, bytes]:
             app.inbox.acknowledge(task_ids=[entry.task.task_id], session=session)
             if self.work.task.in_chat:  # the person has seen it in the chat
                 app.inbox.acknowledge(task_ids=[entry.task.task_id])
-            return app.runs.tail(entry, 100, longest=16_000) if entry.run else b""
+            return rejection_reason(app, entry), app.runs.tail(entry, 100, longest=16_000) if entry.run else b""
 
-        output = readable((await self.context.home.call(read)).decode("utf-8", "replace"))
-        return f"{describe_outcome(self.context, entry)}\n{output}".rstrip()
+        reason, output = await self.context.home.call(read)
+        return f"{describe_outcome(self.context, entry)}{reason}\n{readable(output.decode('utf-8', 'replace'))}".rstrip()
 
     async def approved_result(self, entry: Entry, metadata: dict[str, Any]) -> str | dict[str, Any]:
         """The result of a command that needed approval: it was started, was rejected, or has ended."""

@@ -3,6 +3,9 @@
 Times are milliseconds UTC.
 """
 
+import json
+from collections.abc import Sequence
+
 from backburner.core.light_typing import NamedTuple
 
 MAX_UNUSED_MS = 30 * 86_400_000  # a page that was not used for so long must be paired again
@@ -117,3 +120,8 @@ def approval_text(home_id: str, task_id: str, seen: str, nonce: str, choice: str
 def passkey_text(home_id: str, passkey_id: str, seen: str, nonce: str) -> str:
     """The text whose SHA-256 is the challenge of the passkey that confirms another one; `seen` is the hash of the new one."""
     return "\n".join(("backburner/passkey/1", home_id, passkey_id, seen, nonce))
+
+
+def grant_text(home_id: str, kind: str, project: str, command: Sequence[str], nonce: str) -> str:
+    """The text whose SHA-256 is the challenge of the passkey for a permanent permission."""
+    return "\n".join(("backburner/grant/1", home_id, kind, json.dumps(project), json.dumps(list(command)), nonce))

@@ -124,10 +124,11 @@ def delay_text(task_id: str, reason: str) -> str:
     return f"Commands cannot be started: {reason}. {task_id} and later tasks are waiting and start automatically when resources are free."
 
 
-def refusal_text(task_id: str, *, expired: bool) -> str:
-    """Return the notice for an agent whose proposal was rejected or expired."""
-    reason = "expired: nobody answered in time" if expired else "was rejected by a person"
-    return f"Background task {task_id} {reason}. It did not run. Do not try to do the same thing in another way."
+def refusal_text(task_id: str, *, expired: bool, reason: str | None = None) -> str:
+    """Return the notice for an agent whose proposal was rejected or expired. `reason` is what the person wrote."""
+    outcome = "expired: nobody answered in time" if expired else "was rejected by a person"
+    why = f" Their reason: {reason}" if reason else ""
+    return f"Background task {task_id} {outcome}. It did not run. Do not try to do the same thing in another way.{why}"
 
 
 _MAX_ANSWER_CHARACTERS = 8000

@@ -33,6 +33,17 @@ class TaskFilter(NamedTuple):
     quiet: bool = False
 
 
+class DecisionFilter(NamedTuple):
+    """Which decisions on tasks are read. Every field that is set must match; `via` is the beginning of the interface's name."""
+
+    decision: str | None = None
+    by: str | None = None
+    via: str | None = None
+    rule: str | None = None
+    task_id: str | None = None
+    since: int = 0
+
+
 class Listed(NamedTuple):
     """A task in a list; `seq` is its number in the ledger."""
 

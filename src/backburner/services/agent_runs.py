@@ -46,6 +46,14 @@ class AgentRuns:
                 STEP_DECIDED, run.task_id, run.run_id, self._clock(), by="gate", answer=answer, question=question, reason=reason
             )
 
+    def rejection_reason(self, run: Run) -> str | None:
+        """Return the reason that a person gave for rejecting the step that a run waited for; None if there is none."""
+        if run.reply != "no":
+            return None
+        decided = [event for event in self._event_store.decisions(run.task_id) if event.data.get("by") == "user"]
+        reason = decided[-1].data.get("reason") if decided else None
+        return str(reason) if reason else None
+
     def resume_suspended(self, run_id: str) -> bool:
         """Continue a run that waited for approval of a step that is no longer requested; False if it is not waiting."""
         try:

@@ -135,7 +135,15 @@ class App:
     def inbox(self) -> "Inbox":
         from backburner.services.inbox import Inbox
 
-        return Inbox(self._ledger.notices, self._ledger.sessions, self.supervisor, self.agents, self.now)
+        return Inbox(
+            self._ledger.notices,
+            self._ledger.sessions,
+            self._ledger.devices,
+            self._ledger.events,
+            self.supervisor,
+            self.agents,
+            self.now,
+        )
 
     @cached_property
     def deliveries(self) -> "Deliveries":

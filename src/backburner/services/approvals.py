@@ -18,7 +18,7 @@ from backburner.core.models import Approval, Caller, Clock, Entry, Submission
 from backburner.core.recipients import to_channel
 from backburner.core.recurring import how_to_answer, title
 from backburner.core.states import RunState, TaskState, WaitKind
-from backburner.core.terminal_text import shortened, visible
+from backburner.core.terminal_text import clean, shortened, visible
 from backburner.services.identity import Identity
 from backburner.services.proposals import Proposals
 from backburner.services.queries import Queries
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from backburner.core.ports import ChannelReply
     from backburner.core.store_ports import DeliveryStore, GrantStore, TaskStore
     from backburner.services.gate import Gate
-    from backburner.services.passkeys import Passkeys
+    from backburner.services.passkeys import Asked, Passkeys
+
+_MAX_REASON_CHARACTERS = 500
 
 
 class Approvals:
@@ -130,14 +132,15 @@ class Approvals:
         self._publisher.publish(entry)
         return entry
 
-    def reject(self, reference: str, caller: Caller) -> Entry:
-        """Reject a proposal; an agent may not propose a recurring one again for a day."""
-        return self._reject(self._queries.find_question(reference, caller), caller.via)
+    def reject(self, reference: str, caller: Caller, *, reason: str | None = None) -> Entry:
+        """Reject a proposal; an agent may not propose a recurring one again for a day. The agent that asked is told the reason."""
+        reason = shortened(clean(reason or ""), longest=_MAX_REASON_CHARACTERS) or None
+        return self._reject(self._queries.find_question(reference, caller), caller.via, reason)
 
-    def _reject(self, entry: Entry, via: str) -> Entry:
+    def _reject(self, entry: Entry, via: str, reason: str | None = None) -> Entry:
         if entry.task.state == TaskState.EXPIRED:
             self._proposals.expire_overdue()  # the ledger then refuses to reject it
-        entry = self._task_store.refuse(entry.task.task_id, expired=False, now=self._clock(), via=via)
+        entry = self._task_store.refuse(entry.task.task_id, expired=False, now=self._clock(), via=via, reason=reason)
         self._publisher.publish(entry)
         if entry.task.state == TaskState.REJECTED:
             self._refusals.record(entry.task, REJECTED)
@@ -197,13 +200,7 @@ class Approvals:
         return self._trust(folder, caller)
 
     def _trust(self, folder: str, caller: Caller) -> str:
-        from backburner.system.command_context import may_be_project
-
-        project = project_of(folder)
-        if not may_be_project(project, caller.environ):
-            raise BadInput(
-                f"Cannot trust {project}: your home directory, its parents, its hidden directories and shared directories are not allowed."
-            )
+        project = _trustable(folder, caller)
         self._grant_store.grant("trust", project, (), caller.via, self._clock())
         return project
 
@@ -221,9 +218,32 @@ class Approvals:
         self._allow_always(submission, caller.via)
 
     def _allow_always(self, submission: Submission, via: str) -> None:
+        self._grant_store.grant("always", *self._specific(submission), via, self._clock())
+
+    def _specific(self, submission: Submission) -> tuple[str, tuple[str, ...]]:
+        """Return the project and the words of a command; BadInput if it cannot be allowed permanently."""
         if not self._gate.check(submission).always:
             raise BadInput("This command is not specific enough to be allowed permanently.")
-        self._grant_store.grant("always", project_of(submission.spec.cwd), submission.spec.command.words, via, self._clock())
+        return project_of(submission.spec.cwd), tuple(submission.spec.command.words)
+
+    def ask_to_grant(self, kind: str, submission: Submission, caller: Caller, origin: str) -> "Asked":
+        """Return the challenge that a passkey of a paired page must sign to trust a project, or to always allow a command in it."""
+        project, command = self._permission(kind, submission, caller)
+        return self._passkeys().ask_to_grant(kind, project, command, caller, origin)
+
+    def grant_with_passkey(self, kind: str, submission: Submission, caller: Caller, proof: Proof) -> None:
+        """Store a permanent permission, if a passkey of the caller's page signed exactly that. The proof is kept."""
+        project, command = self._permission(kind, submission, caller)
+        passkeys = self._passkeys()
+        attempt = passkeys.verify_grant(kind, project, command, caller, proof)
+        self._grant_store.grant(kind, project, command, caller.via, self._clock())
+        passkeys.settle(attempt)
+
+    def _permission(self, kind: str, submission: Submission, caller: Caller) -> tuple[str, tuple[str, ...]]:
+        """Return the project and the command that a permission would be for; BadInput if it cannot be given."""
+        if kind == "trust":
+            return _trustable(submission.spec.cwd, caller), ()
+        return self._specific(submission)
 
     def grants(self) -> Sequence[Grant]:
         """The permanent permissions of all projects."""
@@ -233,3 +253,15 @@ class Approvals:
         """Revoke a permanent permission."""
         if not self._grant_store.revoke(grant_id, self._clock()):
             raise BadInput(f"Permission {grant_id} not found. See: backburner trust --list")
+
+
+def _trustable(folder: str, caller: Caller) -> str:
+    """Return the project of a folder; BadInput if it cannot be trusted."""
+    from backburner.system.command_context import may_be_project
+
+    project = project_of(folder)
+    if not may_be_project(project, caller.environ):
+        raise BadInput(
+            f"Cannot trust {project}: your home directory, its parents, its hidden directories and shared directories are not allowed."
+        )
+    return project

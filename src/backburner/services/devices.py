@@ -171,9 +171,13 @@ class Devices:
         device_id = caller.device.device_id if caller.device else None
         self._proof_store.record_attempt(Attempt(self._clock(), "refused", caller.via, task_id, device_id, reason, origin=origin))
 
-    def attempts(self, before: int | None = None, limit: int = 1000) -> Sequence[Attempt]:
-        """Return attempts to approve through the web interface, newest first."""
-        return self._proof_store.attempts(before, limit)
+    def refusals(self, before: tuple[int, int], limit: int, *, since: int = 0) -> Sequence[Attempt]:
+        """Return refused attempts to approve through the web interface, newest first, before a time and a number of an attempt."""
+        return self._proof_store.attempts("refused", before, limit, since=since)
+
+    def proof_of(self, task_id: str) -> Attempt | None:
+        """Return the attempt that approved a task, with its proof."""
+        return self._proof_store.proof_of(task_id)
 
 
 def credential_hash(credential: str) -> str:

@@ -9,13 +9,15 @@ from backburner.core.notices import Notice
 from backburner.core.recipients import INBOX, Recipient, RecipientKind, recipient_of
 from backburner.core.session_records import Session
 from backburner.core.sessions import SessionId, is_chat
+from backburner.core.states import NoticeKind
 from backburner.services.agent_catalog import AgentCatalog
 from backburner.system.processes import is_alive
 
 if TYPE_CHECKING:
-    from backburner.core.store_ports import NoticeStore, SessionStore
+    from backburner.core.store_ports import DeviceStore, EventStore, NoticeStore, SessionStore
 
 _SESSION_TIMEOUT_MS = 3_600_000  # a session without a process on this machine counts as reachable for this long after its last call
+_DEVICES_READ = "devices_read"  # a cursor: the time of the latest notice about devices that the person has seen
 _OPENCODE = "opencode"
 _OPENCODE_RETRY_MS = 600_000  # older notices of an OpenCode session go to the person
 
@@ -24,10 +26,17 @@ class Inbox:
     """Shows each notice once: a reader leases it, shows it and acknowledges it. After an expired lease it is available again."""
 
     def __init__(
-        self, notice_store: "NoticeStore", session_store: "SessionStore", supervisor: EngineSupervisor, catalog: AgentCatalog, clock: Clock
+        self,
+        notice_store: "NoticeStore",
+        session_store: "SessionStore",
+        device_store: "DeviceStore",
+        event_store: "EventStore",
+        supervisor: EngineSupervisor,
+        catalog: AgentCatalog,
+        clock: Clock,
     ) -> None:
         self._notice_store, self._session_store, self._supervisor, self._catalog = notice_store, session_store, supervisor, catalog
-        self._clock = clock
+        self._device_store, self._event_store, self._clock = device_store, event_store, clock
 
     def notices(
         self, *, session: str | None = None, project: str | None = None, unread: bool = True, limit: int | None = None
@@ -40,7 +49,29 @@ class Inbox:
         if session is not None:
             return self._notice_store.notices(project=None, unread=unread, channels=[str(recipient_of(session))], limit=limit)
         channels = self._channels_of_person() if unread else None
-        return self._notice_store.notices(project=project, unread=unread, channels=channels, limit=limit)
+        found = self._notice_store.notices(project=project, unread=unread, channels=channels, limit=limit)
+        return found if project is not None else [*found, *self._device_notices(unread)]
+
+    def _device_notices(self, unread: bool) -> list[Notice]:
+        """Return notices about paired pages and their passkeys. They belong to no task; their ids are negative."""
+        devices = {device.device_id: device for device in self._device_store.devices() if device.revoked_at is None}
+        if not devices:
+            return []
+        revoke = "If it was not you, run: backburner devices revoke"
+        changes = [
+            (device.created_at, f"{device.name} at {device.address} was paired with the web interface. {revoke} {device.device_id}")
+            for device in devices.values()
+        ]
+        for passkey in self._device_store.passkeys():
+            if passkey.is_active and passkey.active_at and passkey.device_id in devices:
+                name = devices[passkey.device_id].name
+                changes.append((passkey.active_at, f"{name} can now approve with a passkey. {revoke} {passkey.device_id}"))
+        read = self._event_store.cursor(_DEVICES_READ)
+        return [
+            Notice(-at, f"device:{at}", "", None, "", INBOX, text, at, at if at <= read else None, 1, kind=NoticeKind.PAIRED)
+            for at, text in sorted(changes)
+            if at > read or not unread
+        ]
 
     def pending(self, session: str) -> Sequence[Notice]:
         """Return the unread notices of a session, directly from the ledger."""
@@ -54,12 +85,17 @@ class Inbox:
     def lease(self, notices: Sequence[Notice], seconds: float = 30.0) -> Sequence[Notice]:
         """Reserve notices in order to show them; returns those that nobody else has reserved. Acknowledge them within `seconds`."""
         now = self._clock()
-        leased = set(self._notice_store.lease([notice.notice_id for notice in notices], now, now + int(seconds * 1000)))
-        return [notice for notice in notices if notice.notice_id in leased]
+        ids = [notice.notice_id for notice in notices if notice.notice_id > 0]
+        leased = set(self._notice_store.lease(ids, now, now + int(seconds * 1000)))
+        return [notice for notice in notices if notice.notice_id in leased or notice.notice_id < 0]
 
     def acknowledge(self, *, notice_ids: Iterable[int] = (), task_ids: Iterable[str] = (), session: str | None = None) -> None:
         """Record that the person, or a session, has seen notices: by their ids, or all those of some tasks."""
-        self._notice_store.acknowledge(notice_ids=notice_ids, task_ids=task_ids, channel=str(recipient_of(session)), now=self._clock())
+        ids = list(notice_ids)
+        if (read := -min(ids, default=0)) > 0 and read > self._event_store.cursor(_DEVICES_READ):
+            self._event_store.advance_cursor(_DEVICES_READ, read)
+        stored = [notice_id for notice_id in ids if notice_id > 0]
+        self._notice_store.acknowledge(notice_ids=stored, task_ids=task_ids, channel=str(recipient_of(session)), now=self._clock())
 
     def opencode_sessions_with_notices(self) -> list[str]:
         """Return the OpenCode sessions that have recent notices and no Backburner plugin to show them."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from backburner.coordination.supervision import EngineSupervisor
 from backburner.core.models import Clock, Entry
 from backburner.core.states import PauseKind, RunState, TaskState
-from backburner.core.task_filter import Listed, Page, TaskFilter
+from backburner.core.task_filter import DecisionFilter, Listed, Page, TaskFilter
 from backburner.services.queries import Queries
 
 if TYPE_CHECKING:
@@ -100,6 +100,10 @@ class Overview:
     def same_command(self, entry: Entry, limit: int = 5) -> Sequence[Entry]:
         """Return the latest other tasks with the same command in the same folder that were allowed or approved."""
         return self._pages.same_command(entry.task, limit) if entry.task.spec.command.words else []
+
+    def decided(self, wanted: DecisionFilter, before: tuple[int, int], limit: int) -> Sequence[Listed]:
+        """Return tasks in the order of their decisions, newest first, before a time and the number of a task."""
+        return [self._as_of_now(item) for item in self._pages.decided(wanted, before, limit)]
 
     def _read(self, wanted: TaskFilter) -> Sequence[Listed]:
         return [self._as_of_now(item) for item in self._pages.page(wanted, None, _MAX_LIVE).items]

@@ -7,7 +7,7 @@ would run and a nonce (core/devices.py), so its answer is worth nothing for anyt
 import base64
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backburner.coordination.changes import ChangeFeed
@@ -22,6 +22,7 @@ from backburner.core.devices import (
     Passkey,
     Proof,
     approval_text,
+    grant_text,
     passkey_text,
 )
 from backburner.core.digests import sha256
@@ -167,13 +168,38 @@ class Passkeys:
 
         A refusal is recorded, too, and raised as ProofRefused.
         """
+
+        def text(challenge: Challenge) -> str:
+            return approval_text(self._device_store.home_id(), task_id, challenge.seen, challenge.nonce, challenge.choice)
+
+        return self._verify_answer(task_id, task_id, seen, caller, proof, text)
+
+    def ask_to_grant(self, kind: str, project: str, command: Sequence[str], caller: Caller, origin: str) -> Asked:
+        """Return the challenge that a passkey of the caller must sign for a permanent permission."""
+        device, rp_id = self._may_approve(caller), self.rp_of(origin)
+        known = self._required_keys(device, rp_id)
+        nonce = self._new_challenge(device, "approve", _digest(kind, project, command), "", kind)
+        return self._asked(nonce, grant_text(self._device_store.home_id(), kind, project, command, nonce), known, rp_id, origin)
+
+    def verify_grant(self, kind: str, project: str, command: Sequence[str], caller: Caller, proof: Proof) -> int:
+        """Verify that a passkey of the caller signed exactly this permission, and record it; as with `verify_approval`."""
+
+        def text(challenge: Challenge) -> str:
+            return grant_text(self._device_store.home_id(), kind, project, command, challenge.nonce)
+
+        return self._verify_answer(None, _digest(kind, project, command), "", caller, proof, text)
+
+    def _verify_answer(
+        self, task_id: str | None, target: str, seen: str, caller: Caller, proof: Proof, text_of: Callable[[Challenge], str]
+    ) -> int:
+        """Verify an answer about `target`: a task, or the digest of a permission, with which `task_id` is None."""
         device_id = caller.device.device_id if caller.device else None
         text = None
         try:
             device = self._may_approve(caller)
             self._limit(device).take(self._clock())
-            challenge = self._use(proof.nonce, device, "approve", task_id)
-            text = approval_text(self._device_store.home_id(), task_id, challenge.seen, challenge.nonce, challenge.choice)
+            challenge = self._use(proof.nonce, device, "approve", target)
+            text = text_of(challenge)
             if (challenge.seen, challenge.choice) != (seen, proof.choice):
                 raise ProofRefused(reason="the passkey was asked about something else")
             passkey = self._check(device, proof, text)
@@ -197,12 +223,13 @@ class Passkeys:
         passkey = next((found for found in self._device_store.passkeys() if found.passkey_id == attempt.passkey_id), None)
         if passkey is None or attempt.text is None or attempt.proof is None or attempt.origin is None:
             return False
-        home_id, task_id = [*attempt.text.split("\n"), "", ""][1:3]
+        kind, home_id, task_id = [*attempt.text.split("\n"), "", ""][:3]
         try:
             _verify(passkey, attempt.text, json.loads(attempt.proof), attempt.origin)
         except (ValueError, TypeError, KeyError, AttributeError):
             return False
-        return home_id == self._device_store.home_id() and task_id == attempt.task_id
+        is_about_it = task_id == attempt.task_id if kind.startswith("backburner/approve/") else attempt.task_id is None
+        return home_id == self._device_store.home_id() and is_about_it
 
     # -- parts
 
@@ -266,6 +293,11 @@ class Passkeys:
             raise ProofRefused(reason="the counter of the passkey went back; it may have been copied")
         self._device_store.passkey_used(passkey.passkey_id, count, self._clock())
         return passkey
+
+
+def _digest(kind: str, project: str, command: Sequence[str]) -> str:
+    """The digest of a permission, in the place of the id of a task."""
+    return sha256(json.dumps([kind, project, list(command)]).encode()).hexdigest()
 
 
 def _device(caller: Caller) -> Device:

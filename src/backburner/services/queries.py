@@ -119,6 +119,14 @@ class Queries:
         """Return up to 1,000 events after the one with this id, oldest first; a negative `after` counts from the end."""
         return self._event_store.events(after, _EVENTS_PER_PAGE)
 
+    def rejection(self, entry: Entry) -> "Event | None":
+        """Return the event of the rejection of a task, whose data has `via` and `reason`; None if it was not rejected."""
+        return self._event_store.rejection(entry.task.task_id) if entry.status == TaskState.REJECTED else None
+
+    def events_of_kinds(self, kinds: Sequence[str], before: tuple[int, int], limit: int, *, since: int = 0) -> "Sequence[Event]":
+        """Return events of some kinds, newest first, before a time and an event id."""
+        return self._event_store.of_kinds(kinds, before, limit, since=since)
+
     def decided_steps(self, task_id: str) -> "Sequence[dict[str, Any]]":
         """Return the decisions on steps of a task, oldest first: when, by whom, answer and question."""
         names = ("by", "via", "answer", "question", "reason")

@@ -34,6 +34,16 @@ class EventRepository:
         found = self._read("task_id = ? AND kind IN ('run_requeued', 'step_decided') ORDER BY event_id", task_id)
         return [event for event in found if "answer" in event.data]
 
+    def rejection(self, task_id: str) -> Event | None:
+        """The event of the rejection of a task, with the reason that was given; searched from the newest event on."""
+        found = self._read("task_id = ? AND kind = 'task_rejected' ORDER BY event_id DESC LIMIT 1", task_id)
+        return found[0] if found else None
+
+    def of_kinds(self, kinds: Sequence[str], before: tuple[int, int], limit: int, *, since: int = 0) -> Sequence[Event]:
+        """Events of some kinds, newest first, before a time and an event id."""
+        where = f"kind IN ({', '.join('?' for _ in kinds)}) AND (at, event_id) < (?, ?) AND at >= ? ORDER BY at DESC, event_id DESC LIMIT ?"
+        return self._read(where, *kinds, *before, since, limit)
+
     def _read(self, where: str, *values: str | int) -> Sequence[Event]:
         rows = self._db.execute(f"SELECT {', '.join(Event._fields)} FROM events WHERE {where}", values)
         return [Event(*row[:5], json.loads(row[5])) for row in rows]

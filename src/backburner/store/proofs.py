@@ -51,8 +51,14 @@ class ProofRepository:
     def _write_refusal(self, attempt: Attempt) -> None:
         self._events.write(attempt.at, "approval_refused", attempt.task_id, None, via=attempt.via, reason=attempt.reason)
 
-    def attempts(self, before: int | None = None, limit: int = 1000) -> Sequence[Attempt]:
-        """Attempts to approve, newest first; `before` is a number of an attempt."""
-        where, values = ("attempt_id < ?", [before]) if before is not None else ("1 = 1", [])
-        sql = f"SELECT {_ATTEMPT} FROM approval_attempts WHERE {where} ORDER BY attempt_id DESC LIMIT ?"
-        return [Attempt._make(row) for row in self._db.execute(sql, [*values, limit])]
+    def attempts(self, outcome: str, before: tuple[int, int], limit: int, *, since: int = 0) -> Sequence[Attempt]:
+        """Attempts to approve with an outcome, newest first, before a time and a number of an attempt."""
+        where = "outcome = ? AND (at, attempt_id) < (?, ?) AND at >= ?"
+        sql = f"SELECT {_ATTEMPT} FROM approval_attempts WHERE {where} ORDER BY at DESC, attempt_id DESC LIMIT ?"
+        return [Attempt._make(row) for row in self._db.execute(sql, (outcome, *before, since, limit))]
+
+    def proof_of(self, task_id: str) -> Attempt | None:
+        """The latest attempt that approved a task."""
+        where = "task_id = ? AND outcome = 'approved' ORDER BY attempt_id DESC LIMIT 1"
+        row = self._db.one(f"SELECT {_ATTEMPT} FROM approval_attempts WHERE {where}", (task_id,))
+        return Attempt._make(row) if row else None

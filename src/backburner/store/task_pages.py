@@ -8,7 +8,7 @@ from backburner.core.events import Event
 from backburner.core.models import Entry, Task
 from backburner.core.sessions import Client
 from backburner.core.states import LIVE
-from backburner.core.task_filter import MAX_COUNTED, Listed, Page, TaskFilter
+from backburner.core.task_filter import MAX_COUNTED, DecisionFilter, Listed, Page, TaskFilter
 from backburner.store.rows import ENTRY, LIVE_RUNS, STATUS, entry_of, plain
 
 if TYPE_CHECKING:
@@ -85,6 +85,30 @@ class TaskPageRepository:
         where = "t.project = ? AND t.command = ? AND t.shell = ? AND t.cwd = ? AND t.task_id <> ? AND t.approved_by IS NOT NULL"
         values = (task.project, plain(task.spec.command.words), int(task.spec.command.shell), task.spec.cwd, task.task_id, limit)
         return [entry_of(row) for row in self._db.execute(f"{ENTRY} WHERE {where} ORDER BY t.seq DESC LIMIT ?", values)]
+
+    def decided(self, wanted: DecisionFilter, before: tuple[int, int], limit: int) -> Sequence[Listed]:
+        """Tasks in the order of their decisions, newest first, before a time and `seq`. Rejected and expired ones are read from events."""
+        at = "coalesce(t.approved_at, t.created_at)"
+        where = [f"({at}, t.seq) < (?, ?)", f"{at} >= ?", "NOT (t.approved_by IS NULL AND t.state IN ('rejected', 'expired'))"]
+        values: list[object] = [*before, wanted.since]
+        conditions = {
+            "t.approved_by = ?": wanted.by,
+            "substr(t.approved_via, 1, length(?)) = ?": wanted.via,
+            "t.rule = ?": wanted.rule,
+            "t.task_id = ?": wanted.task_id,
+        }
+        for condition, value in conditions.items():
+            if value is not None:
+                where.append(condition)
+                values += [value] * condition.count("?")
+        if wanted.decision is not None:
+            where.append(
+                {"approved": "t.approved_by = 'user'", "allowed": "t.approved_by <> 'user'"}.get(wanted.decision, "t.approved_by IS NULL")
+            )
+        # The order is found without the large columns.
+        found = f"SELECT t.seq FROM tasks t WHERE {' AND '.join(where)} ORDER BY {at} DESC, t.seq DESC LIMIT ?"
+        rows = self._db.execute(f"{_LISTED} WHERE t.seq IN ({found}) ORDER BY {at} DESC, t.seq DESC", [*values, limit])
+        return [_listed(row) for row in rows]
 
 
 def _listed(row: tuple) -> Listed:

@@ -153,14 +153,15 @@ class TaskRepository:
                 self._waiting.continue_after(task_id, approval.at)  # an agent in a chat does not wait for it to end
             return self._begin(task, runner, folder, approval.at)
 
-    def refuse(self, task_id: str, *, expired: bool, now: int, via: str | None = None) -> Entry:
-        """Record that a user rejected a task through the interface `via`, or that its approval expired."""
+    def refuse(self, task_id: str, *, expired: bool, now: int, via: str | None = None, reason: str | None = None) -> Entry:
+        """Record that a user rejected a task through the interface `via`, with the reason they gave, or that its approval expired."""
         with self._db.transaction():
             entry = self._reader.get(task_id)
             if entry.run and entry.run.state == RunState.WAITING:
-                self._refuse_waiting(entry, entry.run, now, via)
+                self._refuse_waiting(entry, entry.run, now, via, reason)
                 return self._reader.get(task_id)
-            return Entry(self._refuse_proposal(entry.task, TaskEvent.EXPIRED if expired else TaskEvent.REJECTED, now), None)
+            event = TaskEvent.EXPIRED if expired else TaskEvent.REJECTED
+            return Entry(self._refuse_proposal(entry.task, event, now, via, reason), None)
 
     def request_cancel(self, task_id: str, now: int, *, only_run: bool = False) -> Entry:
         """Cancel a pending run now, or mark an active run for its owner to stop. Also ends a recurring task, unless `only_run`."""
@@ -328,16 +329,17 @@ class TaskRepository:
             )
         return self._reader.get(task.task_id)
 
-    def _refuse_waiting(self, entry: Entry, run: Run, now: int, via: str | None) -> None:
+    def _refuse_waiting(self, entry: Entry, run: Run, now: int, via: str | None, reason: str | None) -> None:
         self._check_waits_for_person(entry.task.task_id, run, "reject")
         match run.wait_kind:
             case WaitKind.TOOL:
-                answer = {"by": "user", "via": via, "answer": "no", "question": run.error}
+                answer = {"by": "user", "via": via, "answer": "no", "question": run.error, "reason": reason}
                 self._waiting.requeue(run.run_id, now, task_id=entry.task.task_id, reply="no", **answer)
             case WaitKind.BUDGET:
                 self._endings.end(entry, RunResult(run.run_id, RunState.FAILED, Result.BUDGET, now, error=run.error))
             case _:
-                self._endings.end(entry, RunResult(run.run_id, RunState.FAILED, Result.DENIED, now, error="rejected by the user"))
+                error = f"rejected by the user: {reason}" if reason else "rejected by the user"
+                self._endings.end(entry, RunResult(run.run_id, RunState.FAILED, Result.DENIED, now, error=error))
 
     def _check_waits_for_person(self, task_id: str, run: Run, verb: str) -> None:
         """BadInput if a run does not wait for an answer of a user."""
@@ -346,11 +348,12 @@ class TaskRepository:
         if run.wait and not run.wait.is_for_person:
             raise BadInput(f"Task {task_id} waits for {run.wait.target}; answer that one: backburner {verb} {run.wait.target}")
 
-    def _refuse_proposal(self, task: Task, event: TaskEvent, now: int) -> Task:
-        task = self._transitions.apply(task, event, now)
+    def _refuse_proposal(self, task: Task, event: TaskEvent, now: int, via: str | None = None, reason: str | None = None) -> Task:
+        answer = {name: value for name, value in (("via", via), ("reason", reason)) if value is not None}
+        task = self._transitions.apply(task, event, now, None, **answer)
         self._notices.proposal_answered(task.task_id, now)
         if task.session is not None:  # the requesting agent waits for an answer; a user already knows it
-            text = refusal_text(task.task_id, expired=event == TaskEvent.EXPIRED)
+            text = refusal_text(task.task_id, expired=event == TaskEvent.EXPIRED, reason=reason)
             self._notices.write(task, None, text, now, NoticeKind.REFUSED)
         self._endings.end_watcher(task, now)
         self._endings.follow_up(task.task_id, task.state, now)

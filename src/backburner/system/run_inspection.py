@@ -4,10 +4,11 @@ All of this was written by the command: nothing is trusted, no link is followed,
 """
 
 import contextlib
+import errno
 import os
 import stat
 from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backburner.core.models import ProcessId
 from backburner.core.terminal_text import clean, shortened, visible
@@ -26,6 +27,8 @@ _OURS |= {run_files.CONVERSATION, run_files.STREAM, run_files.ERRORS}
 _TAIL_BYTES = 64 * 1024
 _MAX_LISTED_FILES = 20
 _MAX_SCANNED_FILES = 100_000
+_MAX_ARTIFACTS = 1000
+_MAX_ARTIFACT_DEPTH = 8
 _LISTENING = "0A"
 
 
@@ -72,6 +75,63 @@ def artifacts(folder: str) -> tuple[str, ...]:
     names = sorted(_artifact_names(folder))
     more = len(names) - _MAX_LISTED_FILES
     return (*(visible(name) for name in names[:_MAX_LISTED_FILES]), *((f"and {more} more",) if more > 0 else ()))
+
+
+class Artifact(NamedTuple):
+    """A file that a command left in `work/`. `name` is safe to show; `parts` are the names of its folders and its own, as they are."""
+
+    name: str
+    size: int
+    modified_at: int
+    parts: tuple[str, ...]
+
+
+def artifact_files(folder: str) -> list[Artifact]:
+    """The regular files below `work/`, in the order of their names. Links are left out, and what is deeper or more than the limits."""
+    found: list[Artifact] = []
+    with contextlib.suppress(OSError), _open_command_folder(folder) as (place, among_ours):
+        _collect(place, (), found, _OURS if among_ours else frozenset())
+    return sorted(found)
+
+
+def _collect(place: int, inside: tuple[str, ...], found: list[Artifact], left_out: frozenset[str]) -> None:
+    with os.scandir(place) as items:
+        for item in items:
+            if len(found) >= _MAX_ARTIFACTS:
+                return
+            ours = left_out and (item.name in left_out or item.name.endswith(".new"))
+            if ours or item.name.startswith(".") or (item.name == PROGRESS and not inside):
+                continue
+            parts = (*inside, item.name)
+            if item.is_dir(follow_symlinks=False) and len(parts) < _MAX_ARTIFACT_DEPTH:
+                with contextlib.suppress(OSError):
+                    descriptor = open_folder(item.name, place)
+                    try:
+                        _collect(descriptor, parts, found, frozenset())
+                    finally:
+                        os.close(descriptor)
+            elif item.is_file(follow_symlinks=False):
+                with contextlib.suppress(OSError):
+                    about = item.stat(follow_symlinks=False)
+                    found.append(Artifact(visible("/".join(parts)), about.st_size, int(about.st_mtime * 1000), parts))
+
+
+def open_artifact(folder: str, artifact: Artifact) -> int:
+    """Open such a file for reading; OSError if it was replaced by something else in the meantime."""
+    with _open_command_folder(folder) as (place, _):
+        place = os.dup(place)
+        try:
+            for part in artifact.parts[:-1]:
+                inner = open_folder(part, place)
+                os.close(place)
+                place = inner
+            descriptor = os.open(artifact.parts[-1], os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=place)
+        finally:
+            os.close(place)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file")
+    return descriptor
 
 
 def _artifact_names(folder: str) -> Iterator[str]:

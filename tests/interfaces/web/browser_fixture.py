@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from conftest import CONFIG, HomeCli, wait_until
-from playwright.sync_api import Browser, BrowserContext, CDPSession, Page, Request, Route, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, CDPSession, Page, Request, Route, expect, sync_playwright
 from terminal import Terminal
 
 import backburner.interfaces.web
@@ -24,6 +24,7 @@ DESK, TABLET, PHONE = (1280, 800), (800, 1000), (390, 844)
 # Without this switch the page says that a program controls the browser, and shows no buttons to answer with.
 AS_A_PERSON = "--disable-blink-features=AutomationControlled"
 _TIMEOUT = 30_000  # milliseconds
+expect.set_options(timeout=_TIMEOUT)
 _WATCH = """
 addEventListener('securitypolicyviolation', event => console.error('refused by CSP:', event.violatedDirective, event.blockedURI));
 window.shifts = [];  // what moved although nobody pressed anything
@@ -118,12 +119,12 @@ def module_page(browser: Browser) -> Iterator[Page]:
 class Authenticator:
     """A passkey device that says yes to everything, as the finger of a person would."""
 
-    def __init__(self, page: Page, credentials: list[Any] | None = None) -> None:
+    def __init__(self, page: Page, credentials: list[Any] | None = None, transport: str = "internal") -> None:
         self._cdp: CDPSession = page.context.new_cdp_session(page)
         self._cdp.send("WebAuthn.enable")
         options = {
             "protocol": "ctap2",
-            "transport": "internal",
+            "transport": transport,
             "hasResidentKey": True,
             "hasUserVerification": True,
             "isUserVerified": True,
@@ -136,6 +137,12 @@ class Authenticator:
     @property
     def credentials(self) -> list[Any]:
         return self._cdp.send("WebAuthn.getCredentials", {"authenticatorId": self._id})["credentials"]
+
+    def unplug(self) -> list[Any]:
+        """Take it away; returns its credentials, with which it can be plugged in again."""
+        credentials = self.credentials
+        self._cdp.send("WebAuthn.removeVirtualAuthenticator", {"authenticatorId": self._id})
+        return credentials
 
     def refuse(self) -> None:
         """From now on nobody touches it."""

@@ -86,24 +86,32 @@ def test_wrapped_lines_are_all_reachable(page: Page, served: ServedHome) -> None
     assert page.evaluate(READ_ALL) == served.home.log(str(task)).decode().splitlines()
 
 
-def test_the_text_equals_the_file_after_the_server_and_the_engine_were_killed(page: Page, watched: Watched, served: ServedHome) -> None:
+def test_ten_tabs_show_the_same_bytes_as_the_files_after_the_server_and_the_engine_were_killed(
+    watched: Watched, served: ServedHome
+) -> None:
     stop = served.home.cwd / "stop"
-    code = f"import os, time, itertools\nfor n in itertools.count():\n  print('line', n, flush=True); time.sleep(0.02)\n  if os.path.exists({str(stop)!r}): break\nprint('last')"
-    task = served.home.run(sys.executable, "-c", code)
-    open_task(page, served, task)
-    expect(page.locator(".log-line .t").first).to_contain_text("line")
+    code = f"import os, time, itertools\nfor n in itertools.count():\n  print('line', n, flush=True); time.sleep(0.05)\n  if os.path.exists({str(stop)!r}): break\nprint('last')"
+    tasks = [served.home.run(sys.executable, "-c", code), served.home.run(sys.executable, "-c", code)]
+    tabs = [(watched.context.new_page(), tasks[number % 2]) for number in range(10)]
+    for tab, task in tabs:
+        open_task(tab, served, task)
+        expect(tab.locator(".log-line .t").first).to_contain_text("line")
     watched.expect(
         "ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_CONNECTION_RESET", "ERR_EMPTY_RESPONSE", "Failed to load resource"
     )
     served.kill_server()
     served.home.kill_engine()
-    expect(page.locator(".connection")).to_contain_text("live", timeout=60_000)
-    at = len(served.home.log(task).splitlines())
-    wait_until(lambda: len(served.home.log(task).splitlines()) > at + 20, "more output after the kill", 60)
+    for tab, _ in tabs:
+        expect(tab.locator(".connection")).to_contain_text("live", timeout=60_000)
+    before = {task: len(served.home.log(task).splitlines()) for task in tasks}
+    wait_until(lambda: all(len(served.home.log(task).splitlines()) > before[task] + 20 for task in tasks), "more output after the kill", 60)
+    served.kill_server()  # a second time, while the tabs follow
     stop.touch()
-    served.home.ok("wait", task, "--timeout", "60")
-    expect(page.locator(".log-line .t").last).to_have_text("last", timeout=60_000)
-    assert page.evaluate(READ_ALL) == served.home.log(task).decode().splitlines()
+    served.home.ok("wait", *tasks, "--timeout", "60")
+    written = {task: served.home.log(task).decode().splitlines() for task in tasks}
+    for tab, task in tabs:
+        expect(tab.locator(".log-line .t").last).to_have_text("last", timeout=60_000)
+        assert tab.evaluate(READ_ALL) == written[task]
 
 
 def test_a_task_is_cancelled_after_a_question(page: Page, served: ServedHome) -> None:
@@ -139,5 +147,7 @@ def test_the_tabs_are_reached_with_the_arrow_keys(page: Page, served: ServedHome
     page.keyboard.press("ArrowRight")
     expect(page.get_by_role("tab", name="Details")).to_be_focused()
     expect(page.get_by_role("tabpanel")).to_contain_text("echo tabs")
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_role("tabpanel")).to_contain_text("It completed.")
     page.keyboard.press("ArrowRight")
     expect(page.get_by_role("tabpanel")).to_contain_text("run started")

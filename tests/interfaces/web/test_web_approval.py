@@ -60,7 +60,7 @@ async def test_a_stored_proof_that_was_changed_is_not_verified(web: Web, home_cl
     passkey = await web.add_passkey(page)
     asked = await web.challenge(page, task_id)
     await web.approve(page, task_id, asked, passkey.sign(asked["challenge"]))
-    (attempt,) = await web.call(lambda app: app.devices.attempts())
+    attempt = await web.call(lambda app: app.devices.proof_of(task_id))
     changed = attempt._replace(text=str(attempt.text).replace(task_id, "task_other"), task_id="task_other")
     assert await web.call(lambda app: app.passkeys.is_verified(attempt))
     assert not await web.call(lambda app: app.passkeys.is_verified(changed))

@@ -69,7 +69,11 @@ class DeviceContract:
         ledger.proofs.record_attempt(Attempt(NOW + 2, "refused", "api", "task_x", reason="a token"))
         ledger.proofs.settle_attempt(first, "approved", None)
         ledger.proofs.settle_attempt(second, "refused", "it has changed")
-        outcomes = [(found.outcome, found.reason) for found in ledger.proofs.attempts()]
-        assert outcomes == [("refused", "a token"), ("refused", "it has changed"), ("approved", None)]
-        assert [found.attempt_id for found in ledger.proofs.attempts(before=second)] == [first]
+        refused = ledger.proofs.attempts("refused", (NOW + 9, 0), 10)
+        assert [(found.at, found.reason) for found in refused] == [(NOW + 2, "a token"), (NOW + 1, "it has changed")]
+        assert [found.attempt_id for found in ledger.proofs.attempts("refused", (NOW + 2, refused[0].attempt_id), 10)] == [second]
+        assert [found.at for found in ledger.proofs.attempts("refused", (NOW + 9, 0), 10, since=NOW + 2)] == [NOW + 2]
+        assert len(ledger.proofs.attempts("refused", (NOW + 9, 0), 1)) == 1
+        proof = ledger.proofs.proof_of("task_x")
+        assert proof is not None and (proof.attempt_id, proof.text) == (first, "t") and ledger.proofs.proof_of("task_y") is None
         assert kinds(ledger) == ["approval_refused", "approval_refused"]

@@ -64,3 +64,13 @@ class EventContract:
         event = ledger.events.events(-1, 1)[0]
         assert (event.kind, event.at, event.run_id, event.data) == ("input_sent", NOW + 5, "task_x", {"bytes": 3})
         assert entry_of_task(ledger, "task_x") == before
+
+    def test_events_of_some_kinds_are_read_newest_first(self, ledger: Ledger) -> None:
+        for n in range(4):
+            submit(ledger, f"task_{n}", now=NOW)
+            ledger.events.append(f"kind_{n % 2}", f"task_{n}", f"task_{n}", NOW + n // 2)
+        first = ledger.events.of_kinds(["kind_0", "kind_1"], (NOW + 9, 0), 3)
+        assert [event.task_id for event in first] == ["task_3", "task_2", "task_1"]
+        rest = ledger.events.of_kinds(["kind_0", "kind_1"], (first[-1].at, first[-1].event_id), 3)
+        assert [event.task_id for event in rest] == ["task_0"]
+        assert [event.task_id for event in ledger.events.of_kinds(["kind_1"], (NOW + 9, 0), 9, since=NOW + 1)] == ["task_3"]

@@ -2,7 +2,8 @@
 
 import pytest
 
-from backburner.core.task_filter import TaskFilter
+from backburner.core.models import Approval
+from backburner.core.task_filter import DecisionFilter, TaskFilter
 from backburner.store.ledger import Ledger
 from contract.cases import NOW, ended, propose, recurring, submit
 
@@ -81,3 +82,29 @@ class TaskPageContract:
         for number, project in enumerate(names):
             submit(ledger, f"task_{number}", project=project)
         assert list(ledger.pages.projects()) == sorted(names, key=str.encode)
+
+    def test_tasks_are_read_in_the_order_of_their_decisions(self, ledger: Ledger) -> None:
+        propose(ledger, "task_late", now=NOW)
+        for number in range(3):
+            allowed = Approval("auto", "gate", NOW + 1, None)
+            propose(ledger, f"task_{number}", approval=allowed, now=NOW)  # three decisions at one time
+        propose(ledger, "task_refused", now=NOW + 2)
+        propose(ledger, "task_open", now=NOW + 3)
+        approve = Approval("user", "cli", NOW + 9, None)
+        ledger.tasks.approve("task_late", approve, runner="engine", folder="/runs", max_active=99)
+        ledger.tasks.refuse("task_refused", expired=False, now=NOW + 4, via="cli", reason="no")
+        expected = ["task_late", "task_open", "task_2", "task_1", "task_0"]
+        found, before = [], (NOW + 99, 0)
+        while page := ledger.pages.decided(DecisionFilter(), before, 2):
+            found += [item.entry.task.task_id for item in page]
+            task = page[-1].entry.task
+            before = (task.decision.at or task.created_at, page[-1].seq)
+        assert found == expected
+
+        def decided(**wanted: object) -> list[str]:
+            items = ledger.pages.decided(DecisionFilter(**wanted), (NOW + 99, 0), 10)  # type: ignore[arg-type]
+            return [item.entry.task.task_id for item in items]
+
+        assert decided(decision="approved") == decided(by="user") == decided(via="cl") == ["task_late"]
+        assert decided(decision="proposed") == ["task_open"] and decided(task_id="task_1") == ["task_1"]
+        assert decided(since=NOW + 2) == ["task_late", "task_open"] and decided(rule="no such rule") == []

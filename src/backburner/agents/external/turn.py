@@ -109,6 +109,8 @@ class ExternalTurn:
                 )
         elif run.wait_kind is WaitKind.TOOL:
             text = (_APPROVED_PROMPT if run.reply == "yes" else _REJECTED_PROMPT).format(asked=self.record.get("asked", ""))
+            if why := await self.home.call(lambda app: app.agent_runs.rejection_reason(run)):
+                text += f"\nTheir reason: {why}"
         else:
             text = CONTINUE_PROMPT
         self._prompt_notices = await self.new_notices()
@@ -160,7 +162,9 @@ class ExternalTurn:
         self._pending_requests.append(pending)
         self._changed.set()
         try:
-            return await pending.decision, REFUSED
+            allowed = await pending.decision
+            why = None if allowed else await self.home.call(lambda app: app.agent_runs.rejection_reason(self.turn.work.run))
+            return allowed, f"{REFUSED} Their reason: {why}" if why else REFUSED
         finally:
             self._pending_requests.remove(pending)
             if pending is self._suspended_on:  # the agent withdrew the request; a decision would have cleared this first

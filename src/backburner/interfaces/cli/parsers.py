@@ -35,6 +35,11 @@ def _ids(parser: Parser, many: bool = True, optional: bool = False) -> None:
     parser.add_argument("id", nargs=("*" if optional else "+") if many else None, metavar="ID", help=_ID_HELP)
 
 
+def _reject(parser: Parser) -> None:
+    _ids(parser)
+    parser.add_argument("--reason", metavar="TEXT", help="tell the agent that asked why")
+
+
 def _id_or_last(parser: Parser) -> None:
     parser.add_argument("id", nargs="?", default="last", metavar="ID", help=f"{_ID_HELP} (default: last)")
 
@@ -501,7 +506,7 @@ VERBS: dict[str, tuple[str, Callable[[Parser], None]]] = {
     "run-now": ("Run a recurring task now, once.", _run_now),
     "compact": ("Delete old runs of recurring tasks.", _compact),
     "approve": ("Approve waiting tasks; on a terminal, each is shown first.", _approve),
-    "reject": ("Reject waiting tasks.", _ids),
+    "reject": ("Reject waiting tasks.", _reject),
     "apply": ("Apply what a sandboxed command changed in its copy of the project.", _apply),
     "check": ("Show whether a command would run, and where, without running it.", _check),
     "trust": ("Trust a project: sandboxed commands may change its files.", _trust),

@@ -182,7 +182,8 @@ def _approve(app: App, caller: Caller, task_id: str, seen: str | None) -> Entry:
 
 
 def reject(app: App, caller: Caller, args: argparse.Namespace) -> int:
-    return _print_answered([app.approvals.reject(task_id, caller) for task_id in _questions(app, caller, args.id)], args, "rejected")
+    rejected = [app.approvals.reject(task_id, caller, reason=args.reason) for task_id in _questions(app, caller, args.id)]
+    return _print_answered(rejected, args, "rejected")
 
 
 def _questions(app: App, caller: Caller, references: list[str]) -> list[str]:

@@ -243,8 +243,9 @@ class BackburnerSync:
         """
         return self._app.approvals.approve(task_id, self._caller, seen=seen)
 
-    def reject(self, task_id: str) -> Entry:
-        return self._app.approvals.reject(task_id, self._caller)
+    def reject(self, task_id: str, *, reason: str | None = None) -> Entry:
+        """Reject a task. The agent that asked is told the reason."""
+        return self._app.approvals.reject(task_id, self._caller, reason=reason)
 
     def clear(self, *task_ids: str, ended: bool = False, batch: str | None = None) -> Sequence[str]:
         return self._app.tasks.clear(task_ids, self._caller, ended=ended, batch=batch, everywhere=True)
@@ -377,8 +378,9 @@ class Backburner:
         """Approve a task; see `BackburnerSync.approve`."""
         return await self._call(lambda sync: sync.approve(task_id, seen=seen))
 
-    async def reject(self, task_id: str) -> Entry:
-        return await self._call(lambda sync: sync.reject(task_id))
+    async def reject(self, task_id: str, *, reason: str | None = None) -> Entry:
+        """Reject a task; see `BackburnerSync.reject`."""
+        return await self._call(lambda sync: sync.reject(task_id, reason=reason))
 
     async def clear(self, *task_ids: str, ended: bool = False, batch: str | None = None) -> Sequence[str]:
         return await self._call(lambda sync: sync.clear(*task_ids, ended=ended, batch=batch))

@@ -46,6 +46,10 @@ class Cancel(TypedDict, total=False):
     permanent: bool
 
 
+class Reject(TypedDict, total=False):
+    reason: str
+
+
 class Resume(TypedDict):
     message: str
 
@@ -66,13 +70,14 @@ class Clear(TypedDict, total=False):
 
 def submit(app: App, call: Call) -> Reply:
     """Submit a command or a prompt. The gate decides whether it runs, needs approval or is denied."""
-    submission = _submission(call)
+    submission = submission_of(call)
     entry = app.submissions.submit(submission, call.caller)
     verdict = "ask" if entry.status == "proposed" else "sandbox" if entry.task.decision.sandbox else "allow"
     return Reply(201, {"task": one_row(app, entry), "verdict": verdict, "reasons": list(entry.task.decision.reasons)})
 
 
-def _submission(call: Call) -> Submission:
+def submission_of(call: Call) -> Submission:
+    """What a request would submit."""
     cwd = call.get("cwd")
     if not cwd or not os.path.isabs(cwd):
         raise BadInput("'cwd' must be an absolute path.")
@@ -107,7 +112,7 @@ def check(app: App, call: Call) -> dict[str, object]:
     """What the gate would say about a command. Nothing is stored."""
     from backburner.approval.shell_parser import parse_commands
 
-    submission = _submission(call)
+    submission = submission_of(call)
     verdict = app.gate.check(submission)
     command = submission.spec.command
     return {
@@ -163,11 +168,11 @@ def send(app: App, call: Call) -> dict[str, object]:
 
 
 def reject(app: App, call: Call) -> dict[str, object]:
-    """Reject what waits for approval. A token may reject only what was submitted with it."""
+    """Reject what waits for approval; the agent that asked is told the reason. A token may reject only what was submitted with it."""
     entry = app.queries.find_question(call.path["id"], call.caller)
     if call.caller.device is None and entry.task.session != call.caller.session:
         raise NotAPerson(reason=f"a token may reject only its own tasks; in a terminal: backburner reject {entry.task.task_id}")
-    return one_row(app, app.approvals.reject(entry.task.task_id, call.caller))
+    return one_row(app, app.approvals.reject(entry.task.task_id, call.caller, reason=call.get("reason")))
 
 
 def retrieve(app: App, call: Call) -> dict[str, object]:

@@ -83,6 +83,13 @@ class Served(NamedTuple):
     canonical: str
 
 
+class Json(JSONResponse):
+    """An answer as JSON. Half a surrogate pair, as in a file name that is not UTF-8, is sent as its escape."""
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
+
+
 class WebApp:
     """The ASGI app. `async_app` opens the home in a thread of its own."""
 
@@ -95,13 +102,17 @@ class WebApp:
         self._stream = Stream(async_app, self.hub, about)
         self._mcp: Any = None
         self._mcp_lock = asyncio.Lock()
-        routes = [Route(f"{BASE}{operation.path}", self._endpoint(operation), methods=[operation.method]) for operation in OPERATIONS]
+        routes = [
+            Route(f"{BASE}{operation.path.replace('{name}', '{name:path}')}", self._endpoint(operation), methods=[operation.method])
+            for operation in OPERATIONS
+        ]
         # A path of words comes before one with a parameter in the same place.
         routes.sort(key=lambda route: "{" in route.path)
         pages = [Route(path, self._shell, methods=["GET"]) for path in SHELL_PATHS]
         files = Route("/_/{hash}/{path:path}", self._file, methods=["GET"])
         described = Route("/api/openapi.json", self._openapi, methods=["GET"])
-        self._inner = Starlette(routes=[*routes, described, *pages, files], exception_handlers={404: _not_found, 405: _not_allowed})
+        reader = Route("/api", self._reader, methods=["GET"])
+        self._inner = Starlette(routes=[*routes, described, reader, *pages, files], exception_handlers={404: _not_found, 405: _not_allowed})
 
     # -- ASGI
 
@@ -164,12 +175,17 @@ class WebApp:
         headers = {"cache-control": "public, max-age=31536000, immutable"}
         return Response(found.content, headers={**headers, "content-type": found.type})
 
+    async def _reader(self, request: Request) -> Response:
+        from backburner.interfaces.web.reader import reader_page
+
+        return Response(reader_page(OPERATIONS, BASE, self._assets), media_type="text/html")
+
     async def _openapi(self, request: Request) -> Response:
         if await self._caller(request) is None:
             return _error(_NO_CREDENTIAL)
         from backburner.interfaces.web.openapi import describe
 
-        return JSONResponse(describe(OPERATIONS, BASE, VERSION))
+        return Json(describe(OPERATIONS, BASE, VERSION))
 
     # -- the API
 
@@ -227,13 +243,13 @@ class WebApp:
     def _response(self, request: Request, operation: Operation, answer: Any) -> Response:
         if not isinstance(answer, Reply):
             tag = getattr(request.state, "tag", None)
-            return JSONResponse(answer, headers={"etag": tag} if tag else None)
+            return Json(answer, headers={"etag": tag} if tag else None)
         if answer.status == 204:
             return Response(status_code=204)
         if answer.type != "application/json":
             headers = {**answer.headers, "content-type": answer.type}
             return StreamingResponse(answer.body, answer.status, headers=headers)
-        return JSONResponse(answer.body, answer.status)
+        return Json(answer.body, answer.status)
 
     async def _call(self, operation: Operation, request: Request, caller: Caller) -> "Call | Response":
         if operation.method == "GET":
@@ -268,6 +284,9 @@ class WebApp:
     async def _refuse_token(self, operation: Operation, call: Call) -> None:
         """Refuse a token where only a person may act. An attempt to approve is recorded."""
         reason = "a token proves nothing about who sends it; use a paired page with a passkey, or a terminal"
+        if operation.path.startswith("/grants"):
+            await self._app.call(lambda app: app.devices.refused(call.caller, reason, origin=call.origin))
+            raise NotAPerson(reason=reason, do="backburner trust")
         if operation.path.startswith("/tasks/"):
             task_id = call.path["id"]
 
@@ -365,12 +384,12 @@ def error_response(error: BackburnerError) -> Response:
     fields = {name: value for name, value in error.fields.items() if name != "message" and isinstance(value, str | int | float | list)}
     headers = {"retry-after": str(error.fields["seconds"])} if status == 429 else {}
     content = {"error": {"code": error.code, "message": str(error), "fields": fields}}
-    return JSONResponse(content, status, headers=headers)
+    return Json(content, status, headers=headers)
 
 
-def _error(refused: Rejection) -> JSONResponse:
+def _error(refused: Rejection) -> Response:
     headers = {"www-authenticate": "Bearer"} if refused.status == 401 else {}
-    return JSONResponse({"error": {"code": refused.code, "message": refused.message, "fields": {}}}, refused.status, headers=headers)
+    return Json({"error": {"code": refused.code, "message": refused.message, "fields": {}}}, refused.status, headers=headers)
 
 
 async def _not_found(request: Request, _: Exception) -> Response:

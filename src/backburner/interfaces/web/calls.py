@@ -42,7 +42,7 @@ def read_values(takes: type | None, sent: Mapping[str, Any], *, text: bool) -> d
     """The parameters of a request, checked against a TypedDict. With `text` they come from an address, where all values are texts."""
     hints = typing.get_type_hints(takes) if takes else {}
     required = getattr(takes, "__required_keys__", frozenset())
-    if unknown := next((name for name in sent if name not in hints), None):
+    if (unknown := next((name for name in sent if name not in hints), None)) is not None:
         known = f" Known ones: {', '.join(sorted(hints))}." if hints else ""
         raise BadInput(f"Unknown parameter '{unknown}'.{known}")
     if missing := sorted(name for name in required if name not in sent):

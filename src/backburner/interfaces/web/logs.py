@@ -7,19 +7,23 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from urllib.parse import quote
 
 from backburner.core.errors import BadInput, TaskNotFound
+from backburner.core.formatting import iso
 from backburner.interfaces.web.calls import Call, Reply
 from backburner.interfaces.web.reading import find_run, limit_of
 from backburner.services.app import App
 from backburner.services.async_app import AsyncApp
 from backburner.services.log_pages import MAX_BYTES, MAX_LINES, Found, Hit, LogPage, LogPages
 from backburner.system.log_file import Log, position_of
+from backburner.system.run_inspection import artifact_files, open_artifact
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _DEFAULT_BYTES = 64 << 10
+_PIECE_BYTES = 256 << 10
 _SEARCH_TIMEOUT_SECONDS = 10.0
 _MAX_PATTERN_CHARACTERS = 1000
 _SEARCH = "import sys; sys.path.insert(0, sys.argv[1]); from backburner.interfaces.web.logs import search_main; sys.exit(search_main())"
@@ -144,6 +148,44 @@ class LogReader:
             raise TaskNotFound(task_id=f"{run.run_id} (output)")
         headers = {"content-disposition": f'attachment; filename="{run.run_id}.log"'}
         return Reply(200, _pieces(run.folder, call.get("q")), "text/plain; charset=utf-8", headers)
+
+    async def artifacts(self, async_app: AsyncApp, call: Call) -> dict[str, object]:
+        """The files that a command left in the `work/` folder of its run."""
+        run = await async_app.call(lambda app: locate(app, call))
+        found = await self._run(lambda: artifact_files(run.folder))
+        return {"items": [{"name": file.name, "size": file.size, "modified_at": iso(file.modified_at)} for file in found]}
+
+    async def artifact(self, async_app: AsyncApp, call: Call) -> Reply:
+        """One of these files, as a download. Browsers never show it as a page."""
+        run, name = await async_app.call(lambda app: locate(app, call)), call.path["name"]
+
+        def find() -> int:
+            # The name of the request is compared with the files that exist, and never used as a path.
+            file = next((file for file in artifact_files(run.folder) if file.name == name), None)
+            if file is None:
+                raise TaskNotFound(task_id=f"{run.run_id} (file {name})")
+            return open_artifact(run.folder, file)
+
+        try:
+            descriptor = await self._run(find)
+        except OSError:
+            raise TaskNotFound(task_id=f"{run.run_id} (file {name})") from None
+        size = os.fstat(descriptor).st_size
+        headers = {
+            "content-disposition": f"attachment; filename*=UTF-8''{quote(name.rpartition('/')[2], safe='')}",
+            "content-length": str(size),
+            "content-security-policy": "sandbox; default-src 'none'; frame-ancestors 'none'",
+        }
+        return Reply(200, _file_pieces(descriptor, size), "application/octet-stream", headers)
+
+
+def _file_pieces(descriptor: int, size: int) -> Iterator[bytes]:
+    """A file, exactly as long as it was; zeros in the place of what was cut off in the meantime."""
+    with os.fdopen(descriptor, "rb") as file:
+        while size > 0:
+            piece = file.read(min(size, _PIECE_BYTES)) or bytes(min(size, _PIECE_BYTES))
+            size -= len(piece)
+            yield piece
 
 
 def _pieces(folder: str, containing: str | None) -> Iterator[bytes]:

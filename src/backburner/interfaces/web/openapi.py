@@ -22,7 +22,7 @@ _ERRORS = {
     503: "The engine or the ledger is not available.",
 }
 _READ_ERRORS = (400, 401, 403, 404, 409, 421, 429, 503)
-_WHO = {
+WHO = {
     Who.OPEN: "Needs no credential.",
     Who.READ: "For a token or a paired page.",
     Who.ACT: "For a token or a paired page; the gate decides as for every interface.",
@@ -60,7 +60,7 @@ def _operation(operation: Operation, components: dict[str, Any]) -> dict[str, An
     described: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
-        "description": _WHO[operation.who],
+        "description": WHO[operation.who],
         "parameters": parameters,
         "security": [] if operation.who is Who.OPEN else [{"bearer": []}],
         "responses": _responses(operation, components),
@@ -87,6 +87,8 @@ def _responses(operation: Operation, components: dict[str, Any]) -> dict[str, An
     if operation.answers is str:
         kind = "text/event-stream" if operation.path == "/stream" else "text/plain"
         success["content"] = {kind: {"schema": {"type": "string"}}}
+    elif operation.answers is bytes:
+        success["content"] = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
     elif operation.answers is not None:
         success["content"] = {"application/json": {"schema": schema_of(operation.answers, components)}}
     responses = {str(operation.status): success}

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from backburner.interfaces.web import acting, audit, home, logs, people, questions, reading, shapes
+from backburner.interfaces.web import acting, audit, home, logs, people, permissions, questions, reading, shapes, why
 
 BASE = "/api/v1"
 
@@ -67,13 +67,14 @@ OPERATIONS: tuple[Operation, ...] = (
     _get("/tasks/{id}", reading.task, shapes.TaskDetails),
     _get("/tasks/{id}/runs", reading.runs, shapes.RunList, reading.LimitQuery),
     _get("/tasks/{id}/events", reading.events_of_task, shapes.EventItems, reading.LimitQuery),
+    _get("/tasks/{id}/why", why.why, shapes.Why),
     _get("/tasks/{id}/children", reading.children, shapes.TaskList),
     _get("/tasks/{id}/conversation", reading.conversation, shapes.Conversation, reading.ConversationQuery),
     _get("/tasks/{id}/diff", reading.diff, shapes.Diff),
     _get("/tasks/{id}/question", questions.question, shapes.Question),
     _post("/tasks/{id}/challenge", questions.challenge, shapes.Challenge, questions.Ask, who=Who.PASSKEY),
     _post("/tasks/{id}/approve", questions.approve, shapes.Row, questions.Approve, who=Who.PASSKEY),
-    _post("/tasks/{id}/reject", acting.reject, shapes.Row),
+    _post("/tasks/{id}/reject", acting.reject, shapes.Row, acting.Reject),
     _post("/tasks/{id}/cancel", acting.cancel, shapes.Row, acting.Cancel),
     _post("/tasks/{id}/restart", acting.restart, shapes.Row),
     _post("/tasks/{id}/pause", acting.pause, shapes.Row),
@@ -86,12 +87,16 @@ OPERATIONS: tuple[Operation, ...] = (
     _get("/runs/{id}/log", logs.LogReader.log, shapes.LogPart, logs.LogQuery),
     _get("/runs/{id}/log/search", logs.LogReader.search, shapes.LogHits, logs.SearchQuery),
     _get("/runs/{id}/log.txt", logs.LogReader.text, str, logs.TextQuery),
+    _get("/runs/{id}/artifacts", logs.LogReader.artifacts, shapes.Artifacts),
+    _get("/runs/{id}/artifacts/{name}", logs.LogReader.artifact, bytes),
     _get("/inbox", home.inbox, shapes.InboxItems, home.InboxQuery),
     _post("/inbox/ack", home.acknowledge, shapes.Acknowledged, home.Acknowledge),
     _get("/notices", home.notices, shapes.NoticeItems, home.NoticesQuery),
     _post("/notices/{id}/retry", home.retry, shapes.Retried),
     _get("/audit", audit.audit, shapes.AuditList, audit.AuditQuery),
     _get("/grants", home.grants, shapes.Items),
+    _post("/grants/challenge", permissions.challenge, shapes.Challenge, permissions.Permission, who=Who.PASSKEY),
+    _post("/grants", permissions.grant, shapes.Items, permissions.SignedPermission, who=Who.PASSKEY, status=201),
     _delete("/grants/{id}", home.revoke_grant),
     _get("/sessions", home.sessions, shapes.Items),
     _get("/projects", home.projects, shapes.Items),

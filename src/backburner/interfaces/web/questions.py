@@ -76,7 +76,7 @@ def question(app: App, call: Call) -> dict[str, object]:
         "choices": ["once", *(name for name in ("trust", "always") if text and name in text.answers.values())],
         "level": "not_paired" if not is_device else level_of(app, call),
         "terminal": f"backburner approve {task.task_id} --seen {formatting.short_fingerprint(seen)}",
-        "answered": None if is_open else _answer(entry),
+        "answered": None if is_open else _answer(app, entry),
     }
 
 
@@ -173,10 +173,13 @@ def _file(path: str) -> dict[str, object]:
     return {"path": path, "text": text, "cut": len(content) > _MAX_FILE_BYTES}
 
 
-def _answer(entry: Entry) -> dict[str, object]:
+def _answer(app: App, entry: Entry) -> dict[str, object]:
     decision = entry.task.decision
     answer = {"rejected": "rejected", "expired": "expired", "cancelled": "cancelled"}.get(entry.status, "approved")
-    return {"by": decision.by, "via": decision.via, "at": formatting.iso(decision.at), "answer": answer}
+    found: dict[str, object] = {"by": decision.by, "via": decision.via, "at": formatting.iso(decision.at), "answer": answer, "reason": None}
+    if event := app.queries.rejection(entry):
+        found |= {"via": event.data.get("via"), "at": formatting.iso(event.at), "reason": event.data.get("reason")}
+    return found
 
 
 def challenge(app: App, call: Call) -> dict[str, object]:

@@ -113,7 +113,9 @@ def tasks(app: App, call: Call) -> dict[str, object]:
         ended=call.get("ended", False),
         recurring=call.get("recurring", False),
     )
-    if (before := call.get("before")) and not re.fullmatch(r"(\d{1,15}-)?\d{1,15}" if not wanted.ended else r"\d{1,15}-\d{1,15}", before):
+    if (before := call.get("before")) is not None and not re.fullmatch(
+        r"(\d{1,15}-)?\d{1,15}" if not wanted.ended else r"\d{1,15}-\d{1,15}", before
+    ):
         raise BadInput(f"'before' must be `next` of another page, not '{before}'.")
     found = app.overview.page(wanted, before, limit_of(call))
     total = f"{MAX_COUNTED}+" if found.total is not None and found.total > MAX_COUNTED else found.total

@@ -277,6 +277,28 @@ class LogHits(TypedDict):
     next: int | None
 
 
+class Artifact(TypedDict):
+    name: str
+    size: int
+    modified_at: str
+
+
+class Artifacts(TypedDict):
+    items: list[Artifact]
+
+
+class Why(TypedDict):
+    status: str
+    sentence: str
+    do: str | None
+    decision: str
+    by: str | None
+    via: str | None
+    at: str | None
+    rule: str
+    reasons: list[str]
+
+
 class Notice(TypedDict, total=False):
     notice_id: int
     task_id: str
@@ -338,7 +360,6 @@ class AuditItem(TypedDict):
 class AuditList(TypedDict):
     items: list[AuditItem]
     next: str | None
-    total: int
 
 
 class Items(TypedDict):

@@ -23,6 +23,8 @@ const EFFECTS = {
   privilege: "gets more privileges",
   interpreter: "runs code that is given to an interpreter",
   installs: "installs or downloads packages",
+  publishes: "sends your work to another machine",
+  creates: "creates files",
   processes: "ends or changes other processes",
   injection: "runs text as a command",
   unknown: "may do anything: the command is unknown",
@@ -49,6 +51,7 @@ export function askView(wanted) {
   /** @type {any} the card before something changed */
   let before = null;
   let problem = "";
+  let reason = "";
   let isBusy = false;
   let disabledUntil = 0;
   let loadedStatus = "";
@@ -104,7 +107,7 @@ export function askView(wanted) {
     problem = "";
     changed();
     try {
-      const row = await post(`${taskPath(card.task.task_id)}/reject`, {});
+      const row = await post(`${taskPath(card.task.task_id)}/reject`, reason.trim() ? { reason: reason.trim() } : {});
       store.rows.set(row.task_id, row);
       announce("Rejected.");
     } catch (error) {
@@ -225,6 +228,7 @@ export function askView(wanted) {
         mayReject && h("button", { id: "reject", class: "large", type: "button", disabled: !ready, onclick: () => void reject() }, "Reject", h("kbd", null, "n")),
         card.level === "passkey" && h("button", { id: "approve", class: "large primary", type: "button", disabled: !ready, onclick: () => approve("once") }, icon("key"), isBusy ? "Waiting for your passkey…" : "Approve", h("kbd", null, "a")),
       ),
+      mayReject && card.task.client !== "you" && h("label.reason", null, h("span", null, "Why not? The agent reads this when you reject."), h("input", { id: "reason", type: "text", maxlength: "500", value: reason, oninput: (event) => (reason = event.target.value), onkeydown: (event) => event.key === "Enter" && void reject() })),
       card.level === "passkey"
         ? [
             h("p.hint", null, store.connection === "live" ? "Needs your passkey. It confirms exactly what is shown above." : "Not connected. The buttons work again when the server answers."),
@@ -246,7 +250,7 @@ export function askView(wanted) {
     return h(
       "footer.answers",
       null,
-      h("p", { class: `notice ${word === "approved" ? "done" : "skipped"}` }, icon(word === "approved" ? "done" : "stopped"), h("span", null, `${word[0].toUpperCase()}${word.slice(1)}${answered.by && answered.by !== "user" ? ` by ${visibleText(answered.by)}` : ""}${answered.via ? ` via ${visibleText(viaText(answered.via))}` : ""} `, answered.at ? when(answered.at) : null)),
+      h("p", { class: `notice ${word === "approved" ? "done" : "skipped"}` }, icon(word === "approved" ? "done" : "stopped"), h("span", null, `${word[0].toUpperCase()}${word.slice(1)}${answered.by && answered.by !== "user" ? ` by ${visibleText(answered.by)}` : ""}${answered.via ? ` via ${visibleText(viaText(answered.via))}` : ""} `, answered.at ? when(answered.at) : null, answered.reason ? [": ", ...visible(answered.reason, true)] : null)),
       word === "approved" && run ? [h("p.run-state", null, stateBadge(store.rows.get(card.task.task_id) || card.task), h("a", { href: path(card.task.task_id) }, "Open the task")), card.task.type === "command" ? h("div.log.small", { key: `log-${run}`, mount: (element) => ((log = new LogView(element, { run, name: card.task.task_id, isLive: true, empty: () => (isLive(store.rows.get(card.task.task_id) || card.task) ? "No output yet." : "It wrote no output."), openLink })), () => log?.close()) }) : null] : null,
       waitingForYou().length ? h("p", null, h("button", { type: "button", onclick: () => step(1) }, `Next question (${waitingForYou().length})`)) : null,
     );

@@ -16,6 +16,7 @@ const KINDS = {
   paused: ["paused", "paused", "paused"],
   delayed: ["queued", "delayed", "queued"],
   removed: ["stopped", "removed", "skipped"],
+  paired: ["key", "paired", "running"],
 };
 /** @type {Record<string, [any, string]>} */
 const DECISIONS = {
@@ -77,7 +78,7 @@ export function inboxView() {
           "li",
           { key: notice.notice_id, class: isNew(notice) ? "new" : null },
           sign(shape, tone, word),
-          h("div.grow", null, h("p.break", null, notice.task_id ? h("a", { href: tone === "asks" ? `/ask/${encodeURIComponent(notice.task_id)}` : path(notice.task_id) }, ...visible(notice.text, true)) : visible(notice.text, true)), h("p.muted", null, ...visible(baseName(notice.project), true), " · ", told(notice))),
+          h("div.grow", null, h("p.break", null, notice.task_id ? h("a", { href: tone === "asks" ? `/ask/${encodeURIComponent(notice.task_id)}` : path(notice.task_id) }, ...visible(notice.text, true)) : visible(notice.text, true)), h("p.muted", null, notice.project && [...visible(baseName(notice.project), true), " · "], told(notice))),
           when(notice.created_at),
           isNew(notice) && notice.to === "you" ? h("button.ghost", { type: "button", onclick: () => act("/inbox/ack", { ids: [notice.notice_id] }, "Marked as read.") }, "Mark as read") : h("span"),
         );

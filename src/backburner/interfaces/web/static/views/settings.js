@@ -20,7 +20,7 @@ export function settingsView() {
   let isLoaded = false;
 
   const load = async () => {
-    const parts = ["devices", "grants", "agents", "channels", "config", "doctor"];
+    const parts = ["devices", "grants", "projects", "agents", "channels", "config", "doctor"];
     await Promise.all(parts.map(async (part) => {
       try {
         loaded[part] = await get(`/${part}`);
@@ -34,6 +34,7 @@ export function settingsView() {
   };
   void load();
 
+  const untrusted = () => (loaded.projects?.items || []).filter((project) => !project.trusted);
   const own = () => loaded.devices?.items.find((device) => device.own);
 
   async function addPasskey() {
@@ -70,6 +71,20 @@ export function settingsView() {
       await post(`/passkeys/${id}/confirm`, { nonce: challenge.nonce, proof: proof.toJSON() });
     } catch (error) {
       passkeyProblem = error instanceof DOMException ? "The passkey was not used." : error instanceof Error ? error.message : String(error);
+    }
+    await load();
+  }
+
+  async function trust(cwd) {
+    problem = "";
+    try {
+      const wanted = { kind: "trust", cwd };
+      const challenge = await post("/grants/challenge", wanted);
+      const proof = /** @type {any} */ (await navigator.credentials.get({ publicKey: PublicKeyCredential.parseRequestOptionsFromJSON(challenge.publicKey) }));
+      await post("/grants", { ...wanted, nonce: challenge.nonce, proof: proof.toJSON() });
+      announce("The project is trusted.");
+    } catch (error) {
+      problem = error instanceof DOMException ? "The passkey was not used. Nothing was changed." : error instanceof Error ? error.message : String(error);
     }
     await load();
   }
@@ -117,6 +132,7 @@ export function settingsView() {
         ),
         isLoaded && group("Devices", h("ul.plain.rows.tall", null, ...(loaded.devices?.items || []).map(device)), h("p.hint", null, "Pair another browser, for example on a phone:"), cliLine("backburner web")),
         isLoaded && loaded.grants?.items.length ? group("Allowed without asking", h("ul.plain.rows", null, ...loaded.grants.items.map((grant) => h("li", { key: grant.grant_id }, h("span.grow.cut", null, grant.kind === "trust" || !grant.command ? "Trusted project " : "", h("code", null, ...visible(Array.isArray(grant.command) ? grant.command.join(" ") : grant.command || grant.project, true)), grant.command ? h("span.muted", null, " in ", ...visible(grant.project, true)) : null), when(grant.created_at), h("button.ghost", { type: "button", onclick: () => drop(`/grants/${grant.grant_id}`) }, "Revoke"))))) : null,
+        isLoaded && store.home?.may?.approve === "passkey" && untrusted().length ? group("Projects that are not trusted", h("p.hint", null, "Commands of a trusted project may run its own code without approval."), h("ul.plain.rows", null, ...untrusted().map((project) => h("li", { key: project.project }, h("code.grow.cut", null, ...visible(project.project, true)), h("button.ghost", { type: "button", disabled: navigator.webdriver, "aria-label": `Trust ${visibleText(project.project)}`, onclick: () => trust(project.project) }, icon("key"), "Trust"))))) : null,
         isLoaded && loaded.agents?.items.length ? group("Agents", h("ul.plain.rows", null, ...loaded.agents.items.map((agent) => h("li", { key: agent.name }, sign(!agent.problem), h("b", null, agent.name), h("span.muted.grow.cut", null, ...visible(agent.problem || agent.description || agent.model || "", true)))))) : null,
         isLoaded && loaded.channels?.items.length ? group("Channels", h("ul.plain.rows", null, ...loaded.channels.items.map((channel) => h("li", { key: channel.name }, h("b", null, ...visible(channel.name, true)), h("span.muted.grow", null, channel.type), h("span.num.muted", null, `${channel.pending} pending, ${channel.failed} not delivered`))))) : null,
         isLoaded && loaded.doctor ? group("Doctor", h("ul.plain.rows", null, ...loaded.doctor.findings.map((finding) => h("li", { key: finding.what }, sign(finding.ok), h("span.grow", null, ...visible(finding.what, true), finding.fix ? h("span.muted", null, " ", ...visible(finding.fix, true)) : null))))) : null,

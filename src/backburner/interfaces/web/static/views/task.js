@@ -50,6 +50,7 @@ export function taskView(reference, wantedRun) {
       loaded.talk = answer;
     } else if (tab === "changes") loaded.diff = await get(`${base}/diff`).catch((error) => (error.status === 404 ? { files: [] } : Promise.reject(error)));
     else if (tab === "events") loaded.events = (await get(`${base}/events`, { limit: 200 })).items;
+    else if (tab === "why") loaded.why = await get(`${base}/why`);
     else if (tab === "children") loaded.children = (await get(`${base}/children`)).items;
     else if (tab === "artifacts") loaded.artifacts = (await get(`${runPath(run()?.run_id || task.task_id)}/artifacts`)).items;
     changed();
@@ -63,7 +64,7 @@ export function taskView(reference, wantedRun) {
     if (task.children) all.push(["children", "Children", task.children]);
     if (task.details?.artifacts?.length) all.push(["artifacts", "Artifacts", task.details.artifacts.length]);
     if (task.run_count > 1) all.push(["runs", "Runs", task.run_count]);
-    all.push(["details", "Details"], ["events", "Events"]);
+    all.push(["details", "Details"], ["why", "Why"], ["events", "Events"]);
     return all;
   };
   const current = () => (tabs().some(([name]) => name === query("tab")) ? query("tab") : tabs()[0][0]);
@@ -136,6 +137,7 @@ export function taskView(reference, wantedRun) {
       { keys: "L", label: "Copy a link to this line", run: () => log?.linkHere() },
       { keys: "o", label: "Output", run: () => setQuery({ tab: tabs()[0][0] === "output" ? "" : "output" }) },
       { keys: "d", label: "Changes", run: () => setQuery({ tab: "changes" }) },
+      { keys: "w", label: "Why", run: () => setQuery({ tab: "why" }) },
       { keys: "e", label: "Events", run: () => setQuery({ tab: "events" }) },
       { keys: "y", label: "Copy the ID", run: () => void navigator.clipboard.writeText(task.task_id) },
       { keys: "Y", label: "Copy the command that shows this task", run: () => void navigator.clipboard.writeText(`backburner status ${task.task_id}`), cli: task && `backburner status ${task.task_id}` },
@@ -194,6 +196,7 @@ export function taskView(reference, wantedRun) {
     if (shown === "children") return loaded.children ? [h("ul.plain.rows", null, ...loaded.children.map(child))] : [];
     if (shown === "artifacts") return [h("ul.plain.rows", null, ...(loaded.artifacts || []).map((file) => h("li", null, h("span.mono.grow.cut", null, ...visible(file.name, true)), h("span.num.muted", null, bytes(file.size)), h("button.ghost", { type: "button", "aria-label": `Download ${visibleText(file.name)}`, onclick: () => download(`${runPath(run()?.run_id || task.task_id)}/artifacts/${encodeURIComponent(file.name)}`, baseName(file.name)) }, icon("download")))))];
     if (shown === "runs") return [h("ul.plain.rows", null, ...(loaded.runs || []).map(runRow))];
+    if (shown === "why") return loaded.why ? [why(loaded.why)] : [];
     if (shown === "events") return [h("ol.plain.events", null, ...(loaded.events || []).map(eventRow))];
     return [details()];
   }
@@ -242,6 +245,19 @@ export function taskView(reference, wantedRun) {
   function answerBox() {
     if (!loaded.talk || !task.can?.includes("resume")) return null;
     return h("form.say", { onsubmit: (event) => { event.preventDefault(); const field = event.target.elements.message; const text = field.value.trim(); if (text) void act("resume", { message: text }).then(() => actionProblem || (field.value = "")); } }, h("textarea", { name: "message", rows: "2", "aria-label": "Message to the agent", placeholder: "Send another message…", onkeydown: (event) => event.key === "Enter" && !event.shiftKey && (event.preventDefault(), event.target.form.requestSubmit()) }), h("button.primary", { disabled: isBusy !== "" || store.connection !== "live" }, "Send"));
+  }
+
+  /** @param {any} found */
+  function why(found) {
+    const decided = { approved: "A person approved it", allowed: "A rule allowed it", asked: "The gate asked for approval" }[found.decision];
+    return h(
+      "div.why",
+      null,
+      h("p.big.break", null, ...visible(found.sentence)),
+      found.do && cliLine(found.do),
+      h("p.muted", null, decided, found.via ? ` via ${visibleText(found.via)} ` : " ", found.at ? when(found.at) : null, found.rule ? [" · rule ", h("code", null, ...visible(found.rule, true))] : null),
+      h("ul", null, ...found.reasons.map((reason) => h("li", null, ...visible(reason, true)))),
+    );
   }
 
   function details() {
