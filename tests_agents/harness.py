@@ -97,7 +97,8 @@ class Claude(AgentKind):
             user_home = agents_home.root / "nobody"
             user_home.mkdir()
             os.chown(user_home, NOBODY, NOBODY)
-            agents_home.home_cli.cwd.chmod(0o777)
+            os.chown(agents_home.home_cli.cwd, -1, NOBODY)
+            agents_home.home_cli.cwd.chmod(0o775)  # a folder that every user may write to is no project
             _allow_traversal(agents_home.root)
             _allow_traversal(agents_home.home_cli.cwd)
             prefix = f"setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups"
