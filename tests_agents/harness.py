@@ -277,7 +277,8 @@ class Session:
         self.agents_home, self.agent, self.name = agents_home, agent, name
         self.kind = KINDS.get(agent, OpenCode)
         environ = agents_home.environ(agent)
-        self._context = ToolContext(agents_home.home, session=name, cwd=str(agents_home.home_cli.cwd), environ=environ)
+        project = str(agents_home.home_cli.cwd)
+        self._context = ToolContext(agents_home.home, session=name, cwd=project, environ=environ, opened=project)
         self._dispatcher = ToolDispatcher(toolset())
 
     def call(self, tool: str, **arguments: Any) -> dict[str, Any]:

@@ -46,7 +46,16 @@ def make_template(root: Path) -> None:
     """A project with a submodule, secrets, protected files and links, and the home directory of its user."""
     home, project, out = root / "home", root / "project", root / "out"
     services = (home / ".docker", home / ".kube", home / ".config/gh")
-    for folder in (home / ".ssh", home / ".aws", *services, home / ".config/git", project / "src", project / "conf", project / ".vscode", out):
+    for folder in (
+        home / ".ssh",
+        home / ".aws",
+        *services,
+        home / ".config/git",
+        project / "src",
+        project / "conf",
+        project / ".vscode",
+        out,
+    ):
         folder.mkdir(parents=True)
     for path, text in {
         home / ".ssh/id_ed25519": "CANARY-SSH-KEY",
