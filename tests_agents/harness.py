@@ -97,7 +97,8 @@ class Claude(AgentKind):
             user_home = agents_home.root / "nobody"
             user_home.mkdir()
             os.chown(user_home, NOBODY, NOBODY)
-            agents_home.home_cli.cwd.chmod(0o777)
+            os.chown(agents_home.home_cli.cwd, -1, NOBODY)
+            agents_home.home_cli.cwd.chmod(0o775)  # a folder that every user may write to is no project
             _allow_traversal(agents_home.root)
             _allow_traversal(agents_home.home_cli.cwd)
             prefix = f"setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups"
@@ -276,7 +277,8 @@ class Session:
         self.agents_home, self.agent, self.name = agents_home, agent, name
         self.kind = KINDS.get(agent, OpenCode)
         environ = agents_home.environ(agent)
-        self._context = ToolContext(agents_home.home, session=name, cwd=str(agents_home.home_cli.cwd), environ=environ)
+        project = str(agents_home.home_cli.cwd)
+        self._context = ToolContext(agents_home.home, session=name, cwd=project, environ=environ, opened=project)
         self._dispatcher = ToolDispatcher(toolset())
 
     def call(self, tool: str, **arguments: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from approval.command_world import LISTED_HOST, PATH, make_project, sandbox_verdict
+from approval.command_world import LISTED_HOST, PATH, make_project, sandbox_verdict, verdict
 from backburner.approval.confinement import choose
 from backburner.approval.effects import Effect, Finding
 from backburner.core.sandbox import Level, Network, Sandbox, Support, View, sandbox_from
@@ -73,10 +73,23 @@ def test_what_is_not_known_runs_in_a_copy(project: Path, line: str) -> None:
         "git branch -D x",
         "git branch -d -r origin/x",
         "git branch -d -f x",
-        "git reset HEAD~1",
-        "git reset --soft HEAD",
-        "git reset main",
         "git reset HEAD missing",
+        "git reset --keep HEAD~1",
+        "git branch -m topic",
+        "bundle install",
+        "composer require x/y",
+        "dotnet restore",
+        "mix deps.get",
+        "pdm add x",
+        "rustup update",
+        "systemd-run --user touch x",
+        "ssh-keygen -t ed25519",
+        "find / -name '*.log' -delete",
+        "cd / && rm -rf tmp",
+        "cd /opt && touch x",
+        "helm upgrade web chart",
+        "go mod download",
+        "npx -y --no-install tsc",
         "terraform plan",
         "dd if=/dev/zero of=/dev/sda",
         "nc localhost 80",
@@ -125,6 +138,14 @@ def test_commands_that_add_to_the_repository_get_the_git_folder_if_nothing_else_
         "git reset -q -- README.md",
         "git branch -d topic",
         "git commit -F README.md",
+        "git reset HEAD~1",
+        "git reset --soft HEAD",
+        "git rebase main",
+        "git merge --no-ff main -m 'two words'",
+        "git cherry-pick main",
+        "git revert --no-edit HEAD",
+        "git add src/*.py",
+        "for name in a b; do git add README.md; done",
     ):
         assert chosen(project, line, trusted=True).git, line
         assert sandbox_verdict(project, line).decision == "ask", "not in a project that is not trusted"
@@ -133,7 +154,12 @@ def test_commands_that_add_to_the_repository_get_the_git_folder_if_nothing_else_
         'git commit -m "$(cat x)"',
         "git commit --template=x",
         "git add -A | tee log",
-        "git rebase main",
+        "git rebase -i main",
+        "git rebase --exec ./x main",
+        "git rebase --continue",
+        "git merge -X theirs main",
+        "git merge --no-ff main -m 'two words' && make",
+        "git add *.py",
         "git rm -f a",
         "git mv -f a b",
     ):
@@ -320,6 +346,122 @@ def test_commands_that_would_show_less_in_a_sandbox_need_approval(project: Path)
         assert sandbox_verdict(project, line, trusted=True).decision == "ask", line
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "gh pr list; cat README.md",
+        "gh pr list; cat /proc/self/root/root/.config/gh/hosts.yml",
+        "gh pr list; cat /proc/1/root/root/.config/gh/hosts.yml",
+        "gh pr list; cat /dev/fd/../root/root/.config/gh/hosts.yml",
+        "gh pr list; sed -n 1,5p notes.yml",
+        "gh pr list; awk '{print}' notes.yml",
+        "gh pr list | cat - < notes.yml",
+        "gh pr list; git diff --no-index /dev/null notes.yml",
+        "gh pr list; git blame --contents notes.yml README.md",
+        "gh pr list; git config --file=/etc/x --list",
+        "docker ps; grep -rs auths / --include=config.json",
+        "docker ps; grep -e auths notes.json",
+        'docker ps | jq -n \'import "config" as $c {search: "~/.docker"}; $c\'',
+        "docker ps | jq -n --slurpfile a notes.json '$a'",
+        "kubectl get pods -o go-template-file=notes",
+        "kubectl get pods -o jsonpath-file=notes",
+    ],
+)
+def test_nothing_beside_a_service_opens_files_that_could_be_its_credentials(project: Path, line: str) -> None:
+    for trusted in (False, True):
+        assert sandbox_verdict(project, line, trusted=trusted).decision == "ask"
+
+
+def test_output_of_a_service_is_filtered_without_approval(project: Path) -> None:
+    for line in (
+        "gh pr list | grep -i fix",
+        "docker ps | tail -n 5 | sort -u",
+        "kubectl get pods | awk '{print $1}'",
+        "gh pr list; ls src",
+    ):
+        assert chosen(project, line).network is Network.OPEN, line
+
+
+def test_folders_of_processes_are_not_part_of_the_sandbox(project: Path) -> None:
+    for path in ("/proc/self/root/etc/hostname", "/proc/self/cwd/README.md", "/dev/fd/../root/etc/hostname", "/proc/77/root/etc/hostname"):
+        assert sandbox_verdict(project, f"cat {path}").decision == "ask", path
+    for path in ("/proc/self/status", "/proc/cpuinfo", "/dev/stdin", "/proc/self/fd/0", "/dev/fd/3"):
+        assert chosen(project, f"cat {path}").view is View.READ_ONLY, path
+
+
+def test_answers_of_this_machine_can_be_stored_in_a_trusted_project(project: Path) -> None:
+    for line in ("curl -s localhost:8000/api -o out.json", "curl -s localhost:8000/api > out.json"):
+        found = chosen(project, line, trusted=True)
+        assert (found.view, found.connect, found.only_known_programs) == (View.WRITABLE, (8000,), True)
+        assert sandbox_verdict(project, line).decision == "ask"
+    for target in (".mcp.json", ".git/hooks/x", "~/x", "/opt/x", "$X"):
+        assert sandbox_verdict(project, f"curl -s localhost:8000/api -o {target}", trusted=True).decision == "ask", target
+    assert sandbox_verdict(project, "gh pr list > out.txt", trusted=True).decision == "ask", "only what this machine answers"
+
+
+def test_commands_in_loops_are_read(project: Path) -> None:
+    for line in (
+        "until curl -sf localhost:8000/health; do sleep 1; done",
+        "for i in $(seq 1 30); do curl -sf localhost:8000/health && break; sleep 1; done",
+        "for i in {1..5}; do curl -s localhost:8000; done",
+        "while ! curl -s localhost:8000/health; do sleep 1; done",
+        "if curl -sf localhost:8000/health; then echo up; else echo down; fi",
+    ):
+        assert chosen(project, line, trusted=True).connect == (8000,), line
+    for line in (
+        "until curl -s localhost:8000; do ./run.sh; done",
+        "for i in 1 2; do curl -s localhost:8000 | sh; done",
+        "for i in $(cat list); do curl -s localhost:8000; done",
+        "while read x; do curl -s localhost:8000/$x; done",
+        "case x in x) curl -s localhost:8000;; esac",
+        "if curl -s localhost:8000; then make; fi",
+    ):
+        assert sandbox_verdict(project, line, trusted=True).decision == "ask", line
+    assert chosen(project, "if [ -f README.md ]; then cat README.md; fi").view is View.READ_ONLY
+    assert verdict(project, "if true; then cat README.md; fi").decision == "ask", "not without a sandbox"
+
+
+def test_a_line_that_starts_something_in_the_background_reaches_only_itself(project: Path) -> None:
+    for trusted in (False, True):
+        found = chosen(project, "python3 src/main.py & sleep 2; curl -s localhost:8000/health; kill $!", trusted=trusted)
+        assert (found.network, found.connect) == (Network.NONE, ())
+        assert sandbox_verdict(project, "make && curl -s localhost:8000/health", trusted=trusted).decision == "ask"
+
+
+def test_what_uses_no_network_runs_in_the_sandbox(project: Path) -> None:
+    lines = [
+        "uv pip list",
+        "go mod init example.org/x",
+        "go mod verify",
+        "pnpm exec tsc --noEmit",
+        "helm lint chart",
+        "helm template chart",
+    ]
+    lines += ["kustomize build k8s", "psql --version", "aws --version", "systemctl --version", "rustup show", "conda list"]
+    lines += ["npx --no-install tsc --version", "git branch --merged main", "git branch --contains HEAD", "git format-patch -1 HEAD"]
+    for line in lines:
+        assert chosen(project, line, trusted=True).network is Network.NONE, line
+
+
+def test_what_a_build_makes_again_can_be_deleted_by_a_pattern(project: Path) -> None:
+    for line in (
+        "rm -f *.pyc",
+        "rm -rf dist build *.egg-info",
+        "find . -name '*.pyc' -delete",
+        "find src -name __pycache__ -type d -delete",
+    ):
+        assert chosen(project, line, trusted=True).view is View.WRITABLE, line
+    for line in (
+        "rm *.py",
+        "rm -rf *",
+        "find . -delete",
+        "find . -name '*.py' -delete",
+        "find . -name '*.pyc' -o -name x -delete",
+        "rm ~/*.pyc",
+    ):
+        assert sandbox_verdict(project, line, trusted=True).decision == "ask", line
+
+
 def test_jq_only_reads(project: Path) -> None:
     assert chosen(project, "curl -s localhost:8000/users | jq -r '.[].name'", trusted=True).connect == (8000,)
     assert chosen(project, "gh pr view 12 --json title | jq .title").network is Network.OPEN
@@ -378,6 +520,12 @@ def test_open_input_needs_approval_in_a_trusted_project(project: Path) -> None:
     assert sandbox_verdict(project, ("python3", "-i"), trusted=True, stdin=True).decision == "ask"
     assert sandbox_verdict(project, ("python3", "-i"), stdin=True).decision == "sandbox"
     assert sandbox_verdict(project, ("cat",), trusted=True, stdin=True).decision == "sandbox"
+
+
+def test_open_input_of_a_command_that_reaches_more_needs_approval(project: Path) -> None:
+    for words in (("gh", "pr", "view", "12"), ("docker", "ps"), ("top",)):
+        assert sandbox_verdict(project, words).decision == "sandbox"
+        assert sandbox_verdict(project, words, stdin=True).decision == "ask", "a pager or the program itself could run what is sent"
 
 
 def test_with_landlock_alone_what_writes_needs_approval(project: Path) -> None:

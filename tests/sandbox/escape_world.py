@@ -45,11 +45,24 @@ def git(folder: Path, *words: str, home: Path | None = None) -> None:
 def make_template(root: Path) -> None:
     """A project with a submodule, secrets, protected files and links, and the home directory of its user."""
     home, project, out = root / "home", root / "project", root / "out"
-    for folder in (home / ".ssh", home / ".aws", home / ".config/git", project / "src", project / "conf", project / ".vscode", out):
+    services = (home / ".docker", home / ".kube", home / ".config/gh")
+    for folder in (
+        home / ".ssh",
+        home / ".aws",
+        *services,
+        home / ".config/git",
+        project / "src",
+        project / "conf",
+        project / ".vscode",
+        out,
+    ):
         folder.mkdir(parents=True)
     for path, text in {
         home / ".ssh/id_ed25519": "CANARY-SSH-KEY",
         home / ".aws/credentials": "CANARY-AWS",
+        home / ".docker/config.json": '{"auths": {"x": {"auth": " CANARY-DOCKER "}}}',
+        home / ".kube/config": "token: CANARY-KUBE",
+        home / ".config/gh/hosts.yml": "oauth_token: CANARY-GH",
         home / ".bashrc": "# mine",
         home / ".config/git/config": "[user]\n\tname = a\n\temail = a@b\n",
         project / "README.md": "read me",

@@ -82,7 +82,7 @@ def test_a_file_is_not_tracked_because_its_name_ends_another_one(tmp_path: Path)
     ]
     assert project_files.untracked(names[:3] + names[4:], git) == []
     subprocess.run(["git", "-C", str(tmp_path), "add", "--intent-to-add", "file0"], check=True)  # an index of version 3
-    assert project_files.untracked(["file0", "prod.env", "conf/prod.env"], git) == ["prod.env"]
+    assert project_files.untracked(["file0", "prod.env", "conf/prod.env"], git) == ["file0", "prod.env"]
 
 
 def test_credentials_are_removed_from_git_settings(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Sequence
 
-from backburner.approval.effects import RUNS_PROGRAMS, Effect, Finding
+from backburner.approval.effects import OPENS_FILES, RUNS_PROGRAMS, Effect, Finding
 from backburner.core.sandbox import Level, Network, Sandbox, Support, View
 
 # What leaves every sandbox, or what a person should decide.
@@ -13,7 +13,8 @@ _LEAVES = frozenset(
 )
 _WRITES = frozenset([Effect.CREATES, Effect.OVERWRITES, Effect.EDITS, Effect.DELETES])
 _KNOWN = frozenset([Effect.HARMLESS, Effect.READS])
-_SHOWS = frozenset([Effect.READS_SERVICE, Effect.NETWORK_READ, Effect.LOOPBACK, Effect.READS_MACHINE])
+# What makes a sandbox contain more than a project: credentials, connections or processes of the machine.
+SHOWS = frozenset([Effect.READS_SERVICE, Effect.NETWORK_READ, Effect.LOOPBACK, Effect.READS_MACHINE])
 _JOURNALS = ("/var/log/journal", "/run/log/journal")
 
 
@@ -29,10 +30,14 @@ def choose(
     trusted: bool,
     user_home: str,
     listens: bool = False,
+    background: bool = False,
     connect: Iterable[int] = (),
     read: Iterable[str] = (),
 ) -> Sandbox:
-    """The sandbox for a command with these effects. `listens` if it was declared as a server; `connect` and `read` are from the settings."""
+    """The sandbox for a command with these effects. `connect` and `read` are from the settings.
+
+    `listens`: it was declared as a server. `background`: the line continues while one of its commands runs, which may be a server.
+    """
     if support.level is Level.NONE:
         raise NeedsApproval(f"there is no sandbox on this machine ({support.reason})")
     if leaving := _details(findings, _LEAVES):
@@ -46,12 +51,13 @@ def choose(
         raise NeedsApproval(*deleting)
     if Effect.REPOSITORY in kinds:
         return _for_git(sandbox, findings, trusted=trusted)
-    if kinds & _SHOWS:
-        if not (other := _others(findings, _SHOWS)):
+    if kinds & SHOWS:
+        stores = {Effect.EDITS} if trusted and kinds & SHOWS <= {Effect.LOOPBACK, Effect.READS_MACHINE} else set()
+        if not (other := _others(findings, SHOWS | stores)):
             return _for_reading(sandbox, findings, support, trusted=trusted, user_home=user_home)
-        tries_own_server = Effect.LISTENS in kinds and sandbox.level is Level.FULL
-        if kinds & _SHOWS - {Effect.READS_MACHINE, *([Effect.LOOPBACK] if tries_own_server else [])}:
-            raise NeedsApproval(*_details(findings, _SHOWS), *other)
+        tries_own_server = (background or Effect.LISTENS in kinds) and sandbox.level is Level.FULL
+        if kinds & SHOWS - {Effect.READS_MACHINE, *([Effect.LOOPBACK] if tries_own_server else [])}:
+            raise NeedsApproval(*_details(findings, SHOWS), *other)
         if Effect.LOOPBACK in kinds:
             return sandbox._replace(connect=())  # with its own loopback device
     if (listens or Effect.LISTENS in kinds) and trusted:
@@ -95,15 +101,21 @@ def _for_git(sandbox: Sandbox, findings: Sequence[Finding], *, trusted: bool) ->
 def _for_reading(sandbox: Sandbox, findings: Sequence[Finding], support: Support, *, trusted: bool, user_home: str) -> Sandbox:
     """Commands that were read completely and only show something of this machine or of a service."""
     kinds = {finding.effect for finding in findings}
-    if sandbox.level is Level.PARTIAL and kinds & _SHOWS <= {Effect.READS_MACHINE}:
+    if sandbox.level is Level.PARTIAL and kinds & SHOWS <= {Effect.READS_MACHINE}:
         return sandbox
     if sandbox.level is not Level.FULL or not support.listen:
-        raise NeedsApproval(*_details(findings, _SHOWS), "the sandbox of this machine cannot permit only this")
-    paths = [str(finding.value) for finding in findings if finding.effect in _SHOWS and isinstance(finding.value, str)]
+        raise NeedsApproval(*_details(findings, SHOWS), "the sandbox of this machine cannot permit only this")
+    paths = [str(finding.value) for finding in findings if finding.effect in SHOWS and isinstance(finding.value, str)]
     ports = tuple(finding.value for finding in findings if finding.effect is Effect.LOOPBACK and isinstance(finding.value, int))
+    if Effect.READS_SERVICE in kinds and any(finding.value == OPENS_FILES for finding in findings):
+        raise NeedsApproval(*_details(findings, SHOWS), "a command of the same line opens files, and could print the credentials for it")
     if ports and not trusted and not set(ports) <= set(sandbox.connect):
         raise NeedsApproval(*_details(findings, {Effect.LOOPBACK}))
-    sandbox = sandbox._replace(view=View.READ_ONLY, read=(*sandbox.read, *_expanded(paths, user_home)), connect=(*sandbox.connect, *ports))
+    stores = Effect.EDITS in kinds
+    view = sandbox.view if stores else View.READ_ONLY
+    sandbox = sandbox._replace(
+        view=view, stores=stores, read=(*sandbox.read, *_expanded(paths, user_home)), connect=(*sandbox.connect, *ports)
+    )
     if "/var/log/journal" in sandbox.read:
         sandbox = sandbox._replace(read=tuple(dict.fromkeys((*sandbox.read, *_JOURNALS))))
     if kinds & {Effect.READS_SERVICE, Effect.NETWORK_READ}:

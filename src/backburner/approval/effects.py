@@ -52,6 +52,7 @@ class Effect(StrEnum):
 RUNS_PROGRAMS = (
     "runs programs"  # in a finding: it may run programs of the project, which must not reach more than other code of the project
 )
+OPENS_FILES = "opens files"  # in a finding: it prints the content of files, which must not be the credentials of a service
 
 
 class Finding(NamedTuple):
@@ -93,6 +94,7 @@ class CommandContext(Protocol):
     def git_secrets(self, folders: Iterable[str], *, contents: bool) -> list[str]: ...  # secrets that git could print
     def git_hooks(self, folders: Iterable[str]) -> list[str]: ...  # the names of active hooks
     def git_unknown(self, folders: Iterable[str], names: Iterable[str]) -> str | None: ...  # the first name that is not a commit
+    def git_names(self, folders: Iterable[str], *words: str) -> list[str] | None: ...  # the files that a git command lists
     def hosts(self) -> Iterable[str]: ...  # hosts that curl may read from
     def is_temporary(self, path: str) -> bool: ...  # whether a path is in /tmp, of which sandboxes have their own
     def is_visible(self, path: str) -> bool: ...  # whether a path outside the project is part of every sandbox
@@ -268,7 +270,8 @@ class CommandView:
             elif not self.context.inside(path) and not self.context.is_visible(path):
                 yield Finding(Effect.READS_OUTSIDE, f"reads {word.text}, outside the project")
             else:
-                yield Finding(Effect.READS, "reads inside the project")
+                opens = None if self.name in _SHOW_NO_CONTENT else OPENS_FILES
+                yield Finding(Effect.READS, "reads inside the project", opens)
 
     def _reads_paths(self, word: Word) -> Iterator[Finding]:
         for path in self.paths(word):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from backburner.approval.effects import RUNS_PROGRAMS, CommandView, Effect, Finding, may_be_secret
+from backburner.approval.effects import OPENS_FILES, RUNS_PROGRAMS, CommandView, Effect, Finding, is_protected, may_be_secret
 from backburner.approval.shell_parser import Word
 from backburner.core.deferred_modules import re
 
@@ -28,9 +28,6 @@ _DISCARDS = frozenset(["reset", "clean", "gc", "prune", "filter-branch", "filter
 _REWRITES = frozenset(
     [
         "rebase",
-        "merge",
-        "cherry-pick",
-        "revert",
         "am",
         "bisect",
         "notes",
@@ -43,7 +40,9 @@ _REWRITES = frozenset(
         "pack-refs",
     ]
 )
-_ADDS = frozenset(["add", "commit", "stash", "switch", "restore", "tag", "checkout", "branch", "mv", "rm"])
+_ADDS = frozenset(
+    ["add", "commit", "stash", "switch", "restore", "tag", "checkout", "branch", "mv", "rm", "merge", "cherry-pick", "revert"]
+)
 # Commands that run no program, unless an option or the settings of the repository name one. Others, also aliases, could run any.
 _RUN_NOTHING = frozenset(
     ["status", "log", "diff", "show", "rev-parse", "rev-list", "ls-files", "ls-tree", "remote", "describe", "blame", "shortlog", "reflog"]
@@ -63,8 +62,10 @@ _RUN_NOTHING = frozenset(
     ]
     + ["count-objects", "cherry", "version", "clean"]
 )
+_WRITES_FILES = frozenset(["format-patch", "archive", "bundle", "checkout-index", "mailsplit"])
 _RUNS = {"grep": r"-\w*O|--o|--textc"}  # options that do
 _RUNS_FOR_OTHERS = r"--ext|--textc"
+_OPENS = r"--no-index|--contents|-f|--file|-F|-O|-S$|/|.*\.\."  # options and names with which git prints files outside the repository
 _OPTIONS_WITH_VALUE = ("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--super-prefix", "--config-env")
 _HARMLESS_OPTIONS = ("--no-pager", "-P", "--no-optional-locks", "--literal-pathspecs", "--no-replace-objects")
 # The hooks that git runs for these commands, and those that `--no-verify` turns off. A setting may name hooks in another folder.
@@ -72,21 +73,28 @@ _ANY_HOOKS = ("reference-transaction", "post-index-change", "core.hooksPath")
 _RUNS_HOOKS = {
     "commit": frozenset(["pre-commit", "prepare-commit-msg", "commit-msg", "post-commit", "post-rewrite", *_ANY_HOOKS]),
     **dict.fromkeys(("switch", "checkout"), frozenset(["post-checkout", *_ANY_HOOKS])),
+    "merge": frozenset(["pre-merge-commit", "prepare-commit-msg", "commit-msg", "post-merge", *_ANY_HOOKS]),
+    "rebase": frozenset(["pre-rebase", "pre-commit", "prepare-commit-msg", "post-commit", "post-checkout", "post-rewrite", *_ANY_HOOKS]),
+    **dict.fromkeys(("cherry-pick", "revert"), frozenset(["pre-commit", "prepare-commit-msg", "commit-msg", "post-commit", *_ANY_HOOKS])),
 }
-_VERIFIES = frozenset(["pre-commit", "commit-msg", "core.hooksPath"])
+_VERIFIES = frozenset(["pre-commit", "commit-msg"])
 # Options of the commands that may change the git folder. Others require approval.
 _KNOWN = {
     "add": r"-A|--all|-u|--update|-v|--verbose|-N|--intent-to-add|--",
     "commit": r"-[aqvs]*m?|--all|--message=.*|--message|--amend|--no-edit|--allow-empty|--quiet|--signoff|--no-verify|-n|-F|--file|--file=.*|-|--",
-    "reset": r"-q|--quiet|--mixed|--",
+    "reset": r"-q|--quiet|--mixed|--soft|--",
     "stash": r"-m|--message|-u|--include-untracked|-k|--keep-index|-q|--quiet|-p|--stat|--",
     "switch": r"-c|--create|-q|--quiet|--no-track|--detach|-",
     "restore": r"--staged|-S|-q|--quiet|--",
     "tag": r"-a|-m|-l|--list|-n\d*|--message|--message=.*|--sort=.*|--points-at|--contains|--merged",
     "checkout": r"-b|-q|--quiet|--no-track|-",
+    "merge": r"--ff|--no-ff|--ff-only|--squash|--no-edit|-q|--quiet|-m|--message=.*|--stat|--no-stat",
+    "cherry-pick": r"-x|--no-edit|-n|--no-commit",
+    "rebase": r"-q|--quiet|--autostash|--no-autostash",
+    "revert": r"--no-edit|-n|--no-commit",
     "mv": r"-v|-k|--verbose|--",
     "rm": r"-r|-q|--cached|--quiet|--",
-    "branch": r"-m|-d|--delete|--list|-a|-r|-v|-vv|--show-current|--sort=.*|--merged|--no-merged|--contains|--format=.*|--all",
+    "branch": r"-d|--delete|--list|-a|-r|-v|-vv|--show-current|--sort=.*|--merged|--no-merged|--contains|--format=.*|--all",
 }
 _STASH_READS = ("list", "show")
 _STASH_CHANGES = ("push", "save", "pop", "apply")
@@ -110,18 +118,18 @@ def git(view: CommandView) -> Iterator[Finding]:
     elif verb in _CONNECTS and not (verb == "submodule" and _texts(rest)[:1] in ([], ["status"], ["summary"])):
         effect = Effect.PUBLISHES if verb in ("push", "send-email") else Effect.NETWORK_CHANGE
         yield Finding(effect, f"git {verb} connects to another machine")
-    elif verb == "reset" and _only_unstages(view, rest):
+    elif verb == "reset" and (_only_unstages(view, rest) or _keeps_files(view, rest)):
         yield from _adds(view, verb, rest)
     elif (verb in _DISCARDS and not _only_shows_what_it_would_discard(verb, _texts(rest))) or _discards(verb, _texts(rest)):
         yield Finding(Effect.DISCARDS, f"git {verb} can discard work")
     elif verb == "config" and not _reads_settings(_texts(rest)):
         yield Finding(Effect.PROTECTED, "changes the settings of git")
-    elif verb in _REWRITES and not (verb == "worktree" and _texts(rest) == ["list"]):
+    elif verb in _REWRITES and not (verb == "worktree" and _texts(rest) == ["list"]) and not _is_plain_rebase(verb, rest):
         yield from (
             Finding(Effect.REPOSITORY, f"git {verb} changes the repository"),
             Finding(Effect.UNKNOWN, f"git {verb} may run hooks and programs"),
         )
-    elif verb in _ADDS and not _only_reads(verb, rest):
+    elif (verb in _ADDS or verb == "rebase") and not _only_reads(verb, rest):
         yield from _adds(view, verb, rest)
     elif verb == "remote" and _texts(rest)[:1] not in ([], ["-v"], ["show"], ["get-url"]):
         yield Finding(Effect.PROTECTED, "changes the settings of git")
@@ -133,7 +141,10 @@ def git(view: CommandView) -> Iterator[Finding]:
 
 def _reads(view: CommandView, verb: str, words: list[Word]) -> Iterator[Finding]:
     """Diffs do not show files with secret names. A file that is named does, and an object without a name could be any file."""
-    yield Finding(Effect.READS, f"git {verb} reads")
+    opens = any(re.match(_OPENS, word.text) or "=/" in word.text or not word.plain for word in words)
+    yield Finding(Effect.READS, f"git {verb} reads", OPENS_FILES if opens else None)
+    if verb in _WRITES_FILES:
+        yield Finding(Effect.EDITS, f"git {verb} writes files")
     if verb not in _RUN_NOTHING or any(re.match(_RUNS.get(verb, _RUNS_FOR_OTHERS), word.text) or not word.plain for word in words):
         yield Finding(Effect.READS, f"git {verb} may run a program", RUNS_PROGRAMS)
     for risk in view.context.git_config_that_runs_code(view.folders):
@@ -170,6 +181,17 @@ def _only_unstages(view: CommandView, words: list[Word]) -> bool:
     operands = [word for word in words if not re.fullmatch(_KNOWN["reset"], word.text)]
     names = operands[1:] if operands[:1] and operands[0].text in ("HEAD", "@") else operands
     return all(word.plain and not word.text.startswith("-") and any(map(view.context.exists, view.paths(word))) for word in names)
+
+
+def _is_plain_rebase(verb: str, words: list[Word]) -> bool:
+    """Whether it is `git rebase COMMIT`: the commits before it are in the reflog."""
+    return verb == "rebase" and len([word for word in words if not re.fullmatch(_KNOWN["rebase"], word.text)]) == 1
+
+
+def _keeps_files(view: CommandView, words: list[Word]) -> bool:
+    """Whether `git reset` only moves the branch to another commit: the files stay, and the commits are in the reflog."""
+    operands = [word for word in words if not re.fullmatch(_KNOWN["reset"], word.text)]
+    return len(operands) == 1 and operands[0].plain and not operands[0].text.startswith("-") and "--" not in _texts(words)
 
 
 def _discards(verb: str, texts: list[str]) -> bool:
@@ -214,7 +236,9 @@ def _only_reads(verb: str, words: list[Word]) -> bool:
             or all(text.startswith(("--sort", "--format", "-n", "--points-at", "--contains", "--merged")) for text in texts)
         )
     if verb == "branch":
-        return not [text for text in texts if not text.startswith("-")] and not {"-m", "-M", "-c", "-C", "-u"} & set(texts)
+        lists = any(re.match(r"--((no-)?(merged|contains)|list|points-at)(=|$)|-l$", text) for text in texts)
+        changes = any(re.match(r"-[a-zA-Z]*[mMcCdDuf]|--(move|copy|delete|set|unset|edit|force|track)", text) for text in texts)
+        return (lists or all(text.startswith("-") for text in texts)) and not changes
     return False
 
 
@@ -222,15 +246,75 @@ def _adds(view: CommandView, verb: str, words: list[Word]) -> Iterator[Finding]:
     """Commands that add to the repository. Unless everything is known, git could run a program while its folder is writable."""
     yield Finding(Effect.REPOSITORY, f"git {verb} changes the repository")
     for word in words:
-        if not word.plain:
+        if not (word.plain or (verb == "add" and word.known and word.text[:1] not in "*?[-~")):
             yield Finding(Effect.UNKNOWN, f"'{word.text}' is only known when it runs")
         elif word.text.startswith("-") and not re.fullmatch(_KNOWN[verb], word.text):
             yield Finding(Effect.UNKNOWN, f"'{word.text}' of git {verb} is not known to be harmless")
     if verb == "stash" and _texts(words)[:1] and words[0].text not in _STASH_CHANGES and not words[0].text.startswith("-"):
         yield Finding(Effect.UNKNOWN, f"git stash {words[0].text} is not known to be harmless")
-    for risk in view.context.git_config_that_runs_code(view.folders):
+    risks = view.context.git_config_that_runs_code(view.folders)
+    for risk in risks:
         yield Finding(Effect.UNKNOWN, f"this repository may make git run a program ({risk})")
     skipped = _VERIFIES if verb == "commit" and {"--no-verify", "-n"} & set(_texts(words)) else frozenset()
     run = _RUNS_HOOKS.get(verb, frozenset()) - skipped
     if run and (hooks := [name for name in view.context.git_hooks(view.folders) if name in run]):
         yield Finding(Effect.UNKNOWN, f"its hooks would not run in the sandbox ({', '.join(hooks)})")
+    if not risks:
+        yield from _changes(view, verb, words)
+
+
+def _changes(view: CommandView, verb: str, words: list[Word]) -> Iterator[Finding]:
+    """What a command would do with files that a sandbox hides or keeps as they are: git would leave them out, or stop half-way."""
+    messages = {at + 1 for at, word in enumerate(words) if verb == "merge" and word.text == "-m"}
+    operands = [word for at, word in enumerate(words) if at not in messages and (not word.text.startswith("-") or word.text == "-")]
+    paths = [path for word in operands for path in view.paths(word) if view.context.inside(path)]
+    if verb in ("mv", "rm") and (kept := next((name for name in map(view.context.shortened, paths) if is_protected(name)), None)):
+        yield Finding(Effect.PROTECTED, f"changes {kept}, which other programs use automatically")
+    creates = verb == "branch" or {"-b", "-c", "--create"} & set(_texts(words))
+    for start in operands[1:2] if creates and "--no-track" not in _texts(words) else ():
+        if view.context.git_names(view.folders, "for-each-ref", "--format=%(refname)", f"refs/remotes/{start.text}"):
+            yield Finding(Effect.PROTECTED, f"changes the settings of git: the new branch would follow {start.text}")
+    for listing in _listings(verb, _texts(words), _texts(operands), paths):
+        names = view.context.git_names(view.folders, *listing)
+        if names is None or (not names and listing[0] == "rev-parse"):
+            yield Finding(Effect.UNKNOWN, f"which files git {verb} changes is not known")
+        for name in names or ():
+            if verb != "add" and is_protected(name):
+                yield Finding(Effect.PROTECTED, f"changes {name}, which other programs use automatically")
+            elif "--others" in listing and may_be_secret(name):
+                yield Finding(Effect.READS_SECRETS, f"adds {name}, which may be a secret")
+
+
+def _listings(verb: str, texts: list[str], operands: list[str], paths: list[str]) -> Iterator[tuple[str, ...]]:
+    """The git commands that list what a command changes in the work tree, or adds to the repository."""
+    others, differ = ("ls-files", "--others", "--exclude-standard", "-z", "--"), ("diff", "--name-only", "--no-renames", "-z")
+    match verb:
+        case "add" if not {"-u", "--update"} & set(texts):
+            yield (*others, *(f":(literal){path}" for path in paths)) if not any(set(path) & set("*?[") for path in paths) else others
+        case "switch" | "checkout":
+            created = {"-b", "-c", "--create"} & set(texts)
+            for name in operands[1:2] if created else operands[:1]:
+                commit = "@{-1}" if name == "-" else name
+                yield ("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
+                yield (*differ, "HEAD", commit, "--")
+        case "stash" if {"pop", "apply"} & set(texts[:1]):
+            name = next(iter(operands[1:]), "0")
+            stash = f"stash@{{{name}}}" if name.isdecimal() else name
+            yield (*differ, f"{stash}^1", stash, "--")
+            yield ("ls-tree", "-r", "--name-only", "-z", f"{stash}^3", "--")
+        case "stash":
+            yield (*differ, "HEAD", "--")
+            if {"-u", "--include-untracked"} & set(texts):
+                yield others
+        case "rebase":
+            for name in operands:
+                yield (*differ, f"HEAD...{name}", "--")
+                yield (*differ, f"{name}...HEAD", "--")
+        case "merge":
+            for name in operands:
+                yield (*differ, f"HEAD...{name}", "--")
+        case "cherry-pick" | "revert":
+            for name in operands:
+                yield ("diff-tree", "--root", "-r", "--no-commit-id", "--name-only", "--no-renames", "-z", name, "--")
+        case "rm":
+            yield ("ls-files", "-z", "--", *(f":(literal){path}" for path in paths))

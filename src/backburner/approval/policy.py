@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from enum import StrEnum
 
-from backburner.approval.confinement import NeedsApproval, choose
+from backburner.approval.confinement import SHOWS, NeedsApproval, choose
 from backburner.approval.effects import CommandContext, Effect, Finding, injects
 from backburner.approval.programs import effects_of
 from backburner.approval.shell_parser import SimpleCommand, parse_commands
@@ -165,7 +165,12 @@ def _judge_for_sandbox(
         return Verdict(rule.decision, reasons, rule.name, hide_secrets(visible(part.text)), kinds)
     every = [finding for _, found in judged for finding in found]
     try:
-        if submission.spec.command.stdin and trusted and any(finding.effect not in (Effect.HARMLESS, Effect.READS) for finding in every):
+        reaches_more = trusted or any(finding.effect in SHOWS for finding in every)
+        if (
+            submission.spec.command.stdin
+            and reaches_more
+            and any(finding.effect not in (Effect.HARMLESS, Effect.READS) for finding in every)
+        ):
             raise NeedsApproval(*(finding.detail for finding in every))
         if unreadable := [finding.detail for finding in every if finding.effect is Effect.UNREADABLE]:
             raise NeedsApproval(*unreadable)
@@ -176,6 +181,7 @@ def _judge_for_sandbox(
             trusted=trusted,
             user_home=settings.user_home,
             listens=submission.spec.command.ready_when is not None,
+            background=_continues_in_background(submission),
             connect=settings.connect,
             read=settings.read,
         )
@@ -210,11 +216,18 @@ def _is_sandboxed(findings: Sequence[Finding], settings: SandboxSettings, contex
             trusted=True,
             user_home=settings.user_home,
             listens=listens,
+            background=_continues_in_background(submission),
             connect=settings.connect,
         )
     except NeedsApproval:
         return False
     return True
+
+
+def _continues_in_background(submission: Submission) -> bool:
+    """Whether a shell line seems to start a command in the background (`server & curl localhost`). It may be wrong about quoted text."""
+    command = submission.spec.command
+    return command.shell and re.search(r"(?<![&|>\\])&\s*(?![&>\s])", command.words[0]) is not None
 
 
 def _judge(submission: Submission, context: CommandContext, rules: Sequence[Rule], *, trusted: bool) -> Verdict:

@@ -7,7 +7,7 @@ import itertools
 import os
 from collections.abc import Iterable, Iterator
 
-from backburner.approval.effects import CommandView, Effect, Finding, injects
+from backburner.approval.effects import OPENS_FILES, CommandView, Effect, Finding, injects
 from backburner.approval.shell_parser import Word
 from backburner.approval.wrappers import Options
 from backburner.core.deferred_modules import re
@@ -17,9 +17,11 @@ def no_effect(_: CommandView) -> Iterable[Finding]:
     return [Finding(Effect.HARMLESS, "changes nothing")]
 
 
-def filters(_: CommandView) -> Iterable[Finding]:
-    """A program that can only read files and print, whatever its options are."""
-    return [Finding(Effect.READS, "reads inside the project")]
+def jq(view: CommandView) -> Iterable[Finding]:
+    """It can only read files and print, whatever its options are. A program can import files."""
+    operands = [word for word in view.words if not word.text.startswith("-")]
+    opens = len(operands) > 1 or any(not word.plain or re.search("import|include", word.text) for word in view.words)
+    return [Finding(Effect.READS, "reads inside the project", OPENS_FILES if opens else None)]
 
 
 def printf(view: CommandView) -> Iterator[Finding]:
@@ -193,7 +195,7 @@ def find(view: CommandView) -> Iterator[Finding]:
         if not words[index].known:
             yield Finding(Effect.UNKNOWN, f"'{text}' is only known when it runs")
         elif text == "-delete":
-            yield Finding(Effect.DELETES, "deletes the files it finds")
+            yield from _deletes_found(view, roots)
         elif text.startswith(("-fprint", "-fls")):
             yield Finding(Effect.OVERWRITES, f"'{text}' writes a file")
             index += 1
@@ -211,6 +213,19 @@ def find(view: CommandView) -> Iterator[Finding]:
         elif text not in _FIND_FLAGS:
             yield Finding(Effect.UNKNOWN, f"'{text}' of find is not known to be harmless")
         index += 1
+
+
+def _deletes_found(view: CommandView, roots: Iterable[Word]) -> Iterator[Finding]:
+    """`find -delete`: in a sandbox, what a build makes again may be deleted."""
+    texts = [word.text for word in view.words]
+    names = [after for text, after in itertools.pairwise(texts) if text in ("-name", "-iname")]
+    others = {"-o", "-or", "!", "-not", "(", ","} & set(texts)
+    if view.context.confined and any(not view.context.inside(path) for word in roots if word.known for path in view.paths(word)):
+        yield Finding(Effect.WRITES_OUTSIDE, "deletes the files it finds, outside the project")
+    elif view.context.confined and names and not others and all(re.fullmatch(_GENERATED, name) for name in names):
+        yield Finding(Effect.EDITS, f"deletes {' '.join(names)}")
+    else:
+        yield Finding(Effect.DELETES, "deletes the files it finds")
 
 
 _SED_LINE = r"(\d+|\$|/[^/\\\n]*/)"
@@ -248,7 +263,7 @@ def sed_in_sandbox(view: CommandView) -> Iterator[Finding]:
         yield Finding(Effect.EDITS, "sed -i changes files in place")
         for word in operands[1:]:
             yield from view.writes(word)
-    yield Finding(Effect.READS, "reads inside the project")
+    yield Finding(Effect.READS, "reads inside the project", OPENS_FILES if set(operands) - set(scripts) else None)
 
 
 # What a build or a test makes again.
@@ -264,7 +279,7 @@ def deletes(view: CommandView) -> Iterator[Finding]:
     operands = [word for word in view.words if not word.text.startswith("-")]
     shown = " ".join(word.text for word in operands) or "files"
     yield from view.edits([*operands, Word(".")])
-    named = all(word.plain and _can_be_deleted(view, word, recursive) for word in operands)
+    named = all(word.known and _can_be_deleted(view, word, recursive) for word in operands)
     if any(not view.context.inside(path) for word in operands if word.known for path in view.paths(word)):
         yield Finding(Effect.WRITES_OUTSIDE, f"deletes {shown}, outside the project")
     elif operands and named and view.name in ("rm", "rmdir", "unlink"):
@@ -274,6 +289,8 @@ def deletes(view: CommandView) -> Iterator[Finding]:
 
 
 def _can_be_deleted(view: CommandView, word: Word, recursive: bool) -> bool:
+    if word.pattern:
+        return re.fullmatch(_GENERATED, os.path.basename(word.text)) is not None and not set(word.text) & set("~{")
     if all(not view.context.is_folder(path) for path in view.paths(word)):
         return True
     return view.name == "rmdir" or (recursive and re.fullmatch(_GENERATED, os.path.basename(word.text.rstrip("/"))) is not None)
@@ -281,7 +298,7 @@ def _can_be_deleted(view: CommandView, word: Word, recursive: bool) -> bool:
 
 def npx(view: CommandView) -> Iterator[Finding]:
     """`npx TOOL` runs a tool of the project; if the project does not have it, npx downloads it."""
-    words = [word for word in view.words if word.text != "--no-install"]
+    words = [word for word in view.words if word.text not in ("--no-install", "--no")]
     tool = words[0].text if words and words[0].plain else ""
     installed = re.fullmatch(r"[\w@./-]+", tool) and any(
         view.context.exists(os.path.join(folder, "node_modules/.bin", os.path.basename(tool)))
@@ -290,7 +307,7 @@ def npx(view: CommandView) -> Iterator[Finding]:
     )
     yield (
         Finding(Effect.PROJECT_CODE, f"runs {tool} of the project")
-        if installed
+        if installed or view.words[:1] in ((Word("--no-install"),), (Word("--no"),))
         else Finding(Effect.INSTALLS, f"'npx {tool}' downloads and runs a package")
     )
 
@@ -329,6 +346,15 @@ def dd(view: CommandView) -> Iterator[Finding]:
     if any(target.startswith("/dev/") and target not in ("/dev/null", "/dev/stdout") for target in targets):
         yield Finding(Effect.PRIVILEGE, "writes to a device")
     yield Finding(Effect.EDITS, "writes raw data")
+
+
+def ssh_keygen(view: CommandView) -> Iterator[Finding]:
+    """Without `-f FILE` it writes to the home directory, which is another one in a sandbox."""
+    files = [after for word, after in itertools.pairwise(view.words) if word.text == "-f"]
+    if not files:
+        yield Finding(Effect.WRITES_OUTSIDE, "writes to ~/.ssh, outside the project")
+    for word in files:
+        yield from view.writes(word)
 
 
 def netcat(view: CommandView) -> Iterator[Finding]:
@@ -536,6 +562,9 @@ def curl(view: CommandView) -> Iterator[Finding]:
         text = word.text
         if text in ("-o", "--output") and view.words[index + 1 : index + 2] == (Word("/dev/null"),):
             index += 1
+        elif text in ("-o", "--output") and view.context.confined and index + 1 < len(view.words):
+            index += 1
+            yield from view.writes(view.words[index])
         elif text in _CURL_VALUES:
             index += 1
             if index >= len(view.words) or not view.words[index].plain or re.search(r"output\{|^@", view.words[index].text):

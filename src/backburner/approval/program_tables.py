@@ -177,6 +177,9 @@ PROCESSES = frozenset(
         "at",
         "batch",
         "launchctl",
+        "systemd-run",
+        "xdg-open",
+        "open",
         "loginctl",
         "tmux",
         "screen",
@@ -206,7 +209,15 @@ INSTALLS = frozenset(
         "npx",
         "bunx",
     ]
+    + ["rustup", "nvm", "fnm", "asdf", "sdk", "volta", "corepack", "opam", "pod", "luarocks", "cpan", "cpanm", "easy_install"]
+    + ["choco", "winget", "scoop", "zypper", "emerge", "nix", "nix-env", "nix-shell", "guix"]
 )
+# What shows the installed versions and packages, if the program keeps them in its own folder.
+SHOWS_INSTALLED = {
+    name: frozenset(["list", "ls", "current", "which", "show", "env", "info", "--version", "-V", "version", "--help", "help"])
+    for name in ("rustup", "nvm", "fnm", "asdf", "volta", "opam", "conda", "mamba", "gem", "luarocks")
+}
+SHOWS_VERSION = (["--version"], ["-V"], ["-version"], ["version"], ["--help"], ["help"])
 NETWORK = frozenset(
     ["psql", "pg_dump", "pg_restore", "createdb", "dropdb", "mysql", "mysqldump", "mariadb", "redis-cli", "mongo", "mongosh", "cqlsh", "sqlcmd", "clickhouse-client"]
     + ["terraform", "tofu", "terragrunt", "pulumi", "ansible", "ansible-playbook", "ansible-galaxy", "packer", "vagrant", "helm", "helmfile", "kustomize", "argocd", "flux"]
@@ -276,12 +287,53 @@ SUBCOMMANDS: dict[str, dict[str, Effect]] = {
         "bun": {Effect.PROJECT_CODE: "test run", Effect.INSTALLS: "install add update remove x"},
         "uv": {Effect.PROJECT_CODE: "run build", Effect.INSTALLS: "add sync pip lock tool remove python", Effect.PUBLISHES: "publish"},
         "poetry": {Effect.PROJECT_CODE: "run", Effect.INSTALLS: "add install update lock remove", Effect.PUBLISHES: "publish"},
-        "dotnet": {Effect.PROJECT_CODE: "build test run", Effect.INSTALLS: "add"},
-        "mix": {Effect.PROJECT_CODE: "test compile format"},
+        "dotnet": {Effect.PROJECT_CODE: "build test run", Effect.INSTALLS: "add restore tool workload nuget"},
+        "mix": {
+            Effect.PROJECT_CODE: "test compile format",
+            Effect.INSTALLS: "deps.get deps.update local.hex local.rebar archive.install",
+            Effect.PUBLISHES: "hex.publish",
+        },
+        "bundle": {Effect.PROJECT_CODE: "exec", Effect.INSTALLS: "install update add outdated lock"},
+        "composer": {
+            Effect.PROJECT_CODE: "test run run-script exec validate show dump-autoload",
+            Effect.INSTALLS: "install i update u require remove create-project global outdated audit",
+        },
+        **{
+            key: {
+                Effect.PROJECT_CODE: "run build test",
+                Effect.INSTALLS: "install add sync update lock remove",
+                Effect.PUBLISHES: "publish",
+            }
+            for key in ("pipenv", "pdm", "rye")
+        },
+        "deno": {
+            Effect.PROJECT_CODE: "test run lint fmt check task",
+            Effect.INSTALLS: "install add cache upgrade",
+            Effect.PUBLISHES: "publish",
+        },
+        "cabal": {
+            Effect.PROJECT_CODE: "build test run repl check",
+            Effect.INSTALLS: "install update get fetch",
+            Effect.PUBLISHES: "upload",
+        },
+        "stack": {Effect.PROJECT_CODE: "build test run exec", Effect.INSTALLS: "install update upgrade setup", Effect.PUBLISHES: "upload"},
+        **{key: {Effect.PROJECT_CODE: "test analyze format", Effect.INSTALLS: "pub upgrade"} for key in ("flutter", "dart")},
         "mvn": {Effect.PROJECT_CODE: "test compile verify package", Effect.PUBLISHES: "deploy"},
         **{key: {Effect.PROJECT_CODE: "test build check assemble", Effect.PUBLISHES: "publish"} for key in ("gradle", "gradlew")},
         "twine": {Effect.PUBLISHES: "upload"},
     }.items()
+}
+# Subcommands of these that need no network, in a sandbox. An empty set: all of them.
+LOCAL_SUBCOMMANDS: dict[tuple[str, str], frozenset[str]] = {
+    ("uv", "pip"): frozenset(["list", "show", "freeze", "check", "tree"]),
+    ("go", "mod"): frozenset(["init", "verify", "edit", "graph", "why"]),
+    ("go", "work"): frozenset(["init", "use", "edit"]),
+    ("pnpm", "exec"): frozenset(),
+}
+LOCAL_VERBS = {
+    "helm": frozenset(["lint", "template", "create"]),
+    "kustomize": frozenset(["build"]),
+    "packer": frozenset(["fmt", "validate"]),
 }
 # Options of these tools that change neither what runs nor in which directory.
 SUBCOMMAND_OPTIONS: dict[str, Options] = {

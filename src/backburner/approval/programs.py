@@ -17,6 +17,8 @@ from backburner.approval.program_tables import (
     DELETES,
     INSTALLS,
     INTERPRETERS,
+    LOCAL_SUBCOMMANDS,
+    LOCAL_VERBS,
     MODULES,
     NETWORK,
     PRINTS,
@@ -24,12 +26,14 @@ from backburner.approval.program_tables import (
     PROCESSES,
     PROJECT,
     READS,
+    SHOWS_INSTALLED,
+    SHOWS_VERSION,
     SUBCOMMAND_OPTIONS,
     SUBCOMMANDS,
     SYSTEM_DIRECTORIES,
     SYSTEM_LIBRARIES,
 )
-from backburner.approval.shell_parser import SimpleCommand, Word
+from backburner.approval.shell_parser import COMPOUND, SimpleCommand, Word
 from backburner.approval.wrappers import RUNNERS, SHELLS, WRAPPERS, Options
 from backburner.core.deferred_modules import re
 
@@ -59,6 +63,8 @@ _PROGRAM_RULES: dict[str, Callable[[CommandView], Iterable[Finding]]] = {
     "cd": rules.no_effect,
     "xargs": rules.no_effect,
     "command": rules.no_effect,
+    "break": rules.no_effect,
+    "continue": rules.no_effect,
     "eval": rules.no_effect,
     "trap": rules.no_effect,
 }
@@ -72,12 +78,13 @@ _SANDBOX_RULES: dict[str, Callable[[CommandView], Iterable[Finding]]] = {
     **dict.fromkeys(("gh", "docker", "kubectl"), service_rules.service),
     **dict.fromkeys(("ps", "ss", "netstat", "pgrep", "lsof", "fuser", "top"), service_rules.machine),
     "kill": service_rules.kill,
-    "jq": rules.filters,
+    "jq": rules.jq,
     "journalctl": service_rules.journalctl,
     "sed": rules.sed_in_sandbox,
     "npx": rules.npx,
     "dd": rules.dd,
     "nc": rules.netcat,
+    "ssh-keygen": rules.ssh_keygen,
     **dict.fromkeys(("terraform", "tofu"), rules.terraform),
     **dict.fromkeys(("pip", "pip3"), rules.pip),
 }
@@ -87,6 +94,9 @@ _SPECIAL_FILES = ("/dev/", "/proc/", "/sys/")  # their content depends on the pr
 _PRINTABLE_VARIABLES = frozenset(["HOME", "PWD", "USER", "SHELL", "LANG"])
 _READS_CURRENT_DIRECTORY = frozenset(("ls", "du", "tree", "rg", "find", "git"))  # they read the current directory if no path is given
 _FAST_PROGRAMS = frozenset(("cd", "echo", "printf", "pwd", "true", "test", "[", "head", "git"))  # they do not wait and do not take long
+_OUTSIDE = ", outside the project"
+_CHANGES_FILES = frozenset([Effect.EDITS, Effect.DELETES, Effect.CREATES, Effect.OVERWRITES])
+_HAVE_PATTERNS = frozenset(("grep", "egrep", "fgrep", "rg"))  # their first operand is no file
 _SAFE_WITH_PATTERNS = frozenset(("cat", "ls", "stat"))  # no file name could be an option that is harmful for them
 
 
@@ -96,7 +106,7 @@ def effects_of(parts: list[SimpleCommand], context: CommandContext) -> list[tupl
     judged = []
     for part in parts:
         view = CommandView(part, context, folders)
-        findings = [Finding(Effect.UNKNOWN, doubt) for doubt in part.doubts]
+        findings = [Finding(Effect.UNKNOWN, doubt) for doubt in part.doubts if not (context.confined and doubt == COMPOUND)]
         findings += [Finding(Effect.UNREADABLE, reason) for reason in part.unreadable]
         findings += _assignments(part, context) + [finding for redirect in part.redirects for finding in view.redirect(redirect)]
         if part.words and context.confined:
@@ -107,6 +117,8 @@ def effects_of(parts: list[SimpleCommand], context: CommandContext) -> list[tupl
             findings.append(Finding(Effect.READS_OUTSIDE, f"reads {context.cwd}, outside the project"))
         if unresolved_target and part.words:
             findings.append(Finding(Effect.UNKNOWN, f"changes to {unresolved_target}, so its paths are not known"))
+            if context.confined and unresolved_target.endswith(_OUTSIDE) and any(finding.effect in _CHANGES_FILES for finding in findings):
+                findings.append(Finding(Effect.WRITES_OUTSIDE, f"changes files in {unresolved_target}"))
         judged.append((part, list(dict.fromkeys(findings))))
     if context.confined:
         return judged
@@ -123,6 +135,7 @@ def effects_of(parts: list[SimpleCommand], context: CommandContext) -> list[tupl
 
 def _dynamic_words(view: CommandView) -> list[Finding]:
     """Report words that are known only at run time: they could be options, or several words. `echo` may print harmless variables."""
+    adds = view.name == "git" and view.context.confined and view.words[:1] == (Word("add"),)
     for word in view.words:
         harmless = (
             view.name == "echo"
@@ -134,7 +147,7 @@ def _dynamic_words(view: CommandView) -> list[Finding]:
         )
         if not word.known and not harmless:
             return [Finding(Effect.UNKNOWN, f"'{word.text}' is only known when it runs")]
-        if word.known and word.pattern and (view.name not in _SAFE_WITH_PATTERNS or set(word.text) & set("[]{~")):
+        if word.known and word.pattern and (not (adds or view.name in _SAFE_WITH_PATTERNS) or set(word.text) & set("[]{~")):
             return [Finding(Effect.UNKNOWN, f"what '{word.text}' matches is only known when it runs")]
     return []
 
@@ -155,7 +168,8 @@ def folders_of(parts: list[SimpleCommand], context: CommandContext) -> tuple[lis
             logical = os.path.normpath(os.path.join(folder, target.text))
             for target_path in (context.resolve(logical), context.resolve(os.path.join(folder, target.text)), logical):
                 if not context.inside(target_path):
-                    return folders, f"{target.text}, outside the project"
+                    temporary = context.confined and context.is_temporary(target_path)
+                    return folders, f"{target.text}{', which is temporary' if temporary else _OUTSIDE}"
                 if target_path not in folders:
                     folders.append(target_path)
         if len(folders) > _MAX_FOLDERS:
@@ -203,7 +217,10 @@ def _program_in_sandbox(view: CommandView) -> list[Finding]:
         paths = [os.path.join(folder, view.part.name) for folder in view.folders]
     else:
         paths = [path] if (path := context.executable(name)) else []
-    found = list(_SANDBOX_RULES[name](view)) if name in _SANDBOX_RULES else _changing(view) or _known_program(view, None)
+    if name in _SANDBOX_RULES:
+        found = list(_SANDBOX_RULES[name](view))
+    else:
+        found = _only_local(view) or _changing(view) or _known_program(view, None)
     if changeable := next((path for path in paths if _may_be_changed(path, view)), None):
         found = [finding for finding in found if finding.effect not in _PERMITS_MORE]
         found.append(Finding(Effect.PROJECT_CODE, f"runs {changeable}, which sandboxed commands may have written"))
@@ -211,6 +228,20 @@ def _program_in_sandbox(view: CommandView) -> list[Finding]:
         if not (context.inside(path) or context.is_visible(path)):
             found.append(Finding(Effect.READS_OUTSIDE, f"runs {path}, which is not part of the sandbox"))
     return found + ([Finding(Effect.LISTENS, "waits for connections")] if rules.listens(view) else [])
+
+
+def _only_local(view: CommandView) -> list[Finding]:
+    """Return the effects of a program that could connect or install, with words with which it does not; nothing for other programs."""
+    if not view.words or not all(word.plain for word in view.words[:2]):
+        return []
+    name, texts = view.name, [word.text for word in view.words]
+    first, second = [*texts, ""][:2]
+    if (texts in SHOWS_VERSION and name in NETWORK | INSTALLS | PROCESSES) or first in SHOWS_INSTALLED.get(name, ()):
+        return [Finding(Effect.PROJECT_CODE, "shows what is installed")]
+    local = LOCAL_SUBCOMMANDS.get((name, first))
+    if first in LOCAL_VERBS.get(name, ()) or (local is not None and (not local or second in local)):
+        return [Finding(Effect.PROJECT_CODE, f"{name} {first} uses no network")]
+    return []
 
 
 def _may_be_changed(path: str, view: CommandView) -> bool:
@@ -306,10 +337,12 @@ def _reads(view: CommandView, known: Options) -> list[Finding]:
             findings.append(Finding(Effect.UNKNOWN, f"a file name that matches {word.text} could be an option"))
     if view.name == "diff" and any(view.context.is_folder(path) for word in operands for path in view.paths(word)):
         findings.append(Finding(Effect.UNKNOWN, "compares whole directories and follows links in them"))
+    has_pattern_option = any(re.match(r"-\w*e|--regexp|--files", word.text) for word in view.words)
     if view.name == "rg" or (view.name.endswith("grep") and any(re.match(r"-\w*r|--recursive", word.text) for word in view.words)):
-        has_pattern_option = any(re.match(r"-\w*e|--regexp|--files", word.text) for word in view.words)
         findings += _secrets_below(view, operands if has_pattern_option and operands else operands[1:] or [Word(".")])
-    return [*findings, *view.reads(operands)]
+    is_pattern = view.context.confined and view.name in _HAVE_PATTERNS and not has_pattern_option
+    searched = [finding._replace(value=None) for finding in view.reads(operands[:1])] if is_pattern else []
+    return [*findings, *searched, *view.reads(operands[1:] if is_pattern else operands)]
 
 
 def _secrets_below(view: CommandView, words: Iterable[Word]) -> list[Finding]:

@@ -69,8 +69,8 @@ def _reads(name: str, words: list[str]) -> bool:
         return second in _GH.get(verb, "").split()
     if name == "docker":
         return second in _DOCKER.get(verb, "").split() if verb in _DOCKER else verb in _DOCKER_READS
-    if any(re.search(r"(?i)secret", word) for word in words):
-        return False
+    if any(re.search(r"(?i)secret|-file=", word) for word in words):
+        return False  # the format of the output can be the content of a file
     if verb != "logs" and any(re.match(r"-[a-zA-Z]*[fk]|--(filename|kustomize)", word) for word in words):
         return False  # the objects are named in a file, and may be secrets
     return verb in _KUBECTL_READS or (verb == "config" and second in _KUBECTL_CONFIG)

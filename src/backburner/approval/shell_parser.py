@@ -14,6 +14,7 @@ from backburner.core.light_typing import Any, NamedTuple
 _MAX_LINE_CHARACTERS = 64 * 1024
 _MAX_DEPTH = 12
 _MAX_TREE_DEPTH = 200
+COMPOUND = "the line contains loops or conditions"  # a doubt that does not matter in a sandbox
 
 
 class Word(NamedTuple):
@@ -78,6 +79,8 @@ def parse(line: str, depth: int = 0) -> list[SimpleCommand]:
     if tree.root_node.has_error:
         parts.append(SimpleCommand(unreadable=("the line cannot be parsed reliably",)))
     simple = simple_shell.read(line)
+    if simple is None and (simple := simple_shell.read(line, compound=True)) is not None:
+        parts.append(SimpleCommand(doubts=(COMPOUND,)))
     if simple is None:
         parts.append(
             SimpleCommand(

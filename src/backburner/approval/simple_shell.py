@@ -1,7 +1,7 @@
 """Reads simple shell lines: simple commands with redirects, joined by | && || ; & and line ends. Pure.
 
 All shells interpret this subset in the same way. Lines with other syntax (substitutions, here-documents, compound commands, complex
-quoting) are not read, and the gate requires approval for them. A word that is only a quoted here-document, `"$(cat <<'END' …)"`, is read.
+quoting) are not read, and the gate requires approval for them, unless they run in a sandbox: there, loops and conditions are read too. A word that is only a quoted here-document, `"$(cat <<'END' …)"`, is read.
 """
 
 from backburner.core.deferred_modules import re
@@ -32,6 +32,12 @@ _KEYWORDS = frozenset(
         "]]",
     ]
 )
+_BEFORE_COMMANDS = frozenset(["!", "if", "then", "else", "elif", "while", "until", "do"])
+_AFTER_COMMANDS = frozenset(["fi", "done"])
+_AFTER_LOOP = re.compile(r"[ \t]*($|[;|&\n]|\d?>)")
+_FOR = re.compile(
+    r"for[ \t]+[A-Za-z_]\w*[ \t]+in[ \t]+(\$\(seq((?:[ \t]+\d+)+)\)|\{\d+\.\.\d+\}|[\w./-]+(?:[ \t]+[\w./-]+)*)[ \t]*(?=[;\n])"
+)
 _UNQUOTED = frozenset("_./:=@%+,^!-")
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 # A text of several lines as one word, without expansions. No line begins like its end, which some shells would take for it.
@@ -60,20 +66,24 @@ class _NotSimple(Exception):
     """The line contains syntax that is not read here."""
 
 
-def read(line: str) -> list[Simple] | None:
-    """Return the simple commands of a line; None if the line contains other syntax."""
+def read(line: str, *, compound: bool = False) -> list[Simple] | None:
+    """Return the simple commands of a line, with `compound` also those in loops and conditions; None if the line contains other syntax."""
     try:
-        return _read(line)
+        return _read(line, compound=compound)
     except _NotSimple:
         return None
 
 
-def _read(line: str) -> list[Simple]:
+def _read(line: str, *, compound: bool) -> list[Simple]:
     commands, current, index = [], Simple([], [], []), 0
     while index < len(line):
         c, two = line[index], line[index : index + 2]
         if c in " \t":
             index += 1
+        elif compound and current == Simple([], [], []) and (loop := _FOR.match(line, index)):
+            words = ("seq", *loop.group(2).split()) if loop.group(2) else ()
+            commands.append(Simple([], [Token(word, True, False, False) for word in words], []))
+            index = loop.end()
         elif c in "\n;|&":
             if two in (";;", ";&", "|&", "&>"):
                 raise _NotSimple
@@ -86,7 +96,11 @@ def _read(line: str) -> list[Simple]:
             index = _redirect(line, matched.end(), matched.group(1), current)
         else:
             token, index = _word(line, index)
-            _add(current, token)
+            is_keyword = compound and current == Simple([], [], []) and not token.quoted
+            if is_keyword and token.text in _AFTER_COMMANDS and not _AFTER_LOOP.match(line, index):
+                raise _NotSimple
+            if not is_keyword or token.text not in _BEFORE_COMMANDS | _AFTER_COMMANDS:
+                _add(current, token)
     commands.append(current)
     return [command for command in commands if command != Simple([], [], [])]
 

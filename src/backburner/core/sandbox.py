@@ -64,12 +64,13 @@ class Sandbox(NamedTuple):
     processes: bool = False  # it can see the processes and ports of the machine
     read: tuple[str, ...] = ()  # further files and folders that it can read
     sockets: tuple[str, ...] = ()  # sockets of services that it can use
+    stores: bool = False  # a request to this machine that was read completely, and whose answer is stored in the project
 
     @property
     def only_known_programs(self) -> bool:
         """Whether it permits more than the code of a project may have, because the command was read completely."""
         reads = self.network is Network.LISTEN and self.view is View.READ_ONLY
-        return self.git or self.processes or self.network is Network.OPEN or reads
+        return self.git or self.processes or self.network is Network.OPEN or reads or self.stores
 
     def to_json(self) -> str:
         return json.dumps({name: value for name, value in self._asdict().items() if value not in (None, False, ())})
@@ -104,4 +105,5 @@ def sandbox_from(text: str) -> Sandbox:
         fields.get("processes", False),
         tuple(fields.get("read", ())),
         tuple(fields.get("sockets", ())),
+        fields.get("stores", False),
     )

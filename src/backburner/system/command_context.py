@@ -42,6 +42,7 @@ _OVERRIDDEN = (
 _SYSTEM_FOLDERS = ("", "etc", "usr", "bin", "sbin", "lib", "lib64", "boot", "dev", "proc", "sys", "var", "opt")
 _VISIBLE = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/nix", "/etc", "/proc", "/sys", "/dev")
 _OF_EACH_PROCESS = ("/proc/self/", "/proc/thread-self/", "/dev/fd/")  # they lead elsewhere for every process
+_OF_ANY_PROCESS = r"(/proc/(self|thread-self|\d+)|/dev/fd)/(?!(\w+|fd/\d+|net/\w+)$)"  # folders of processes, which lead anywhere
 _SHARED_FOLDERS = ("/home", "/Users", "/root", "/mnt", "/media", "/srv")
 # Folders with third-party code, in which the name of a source file says little about its content.
 _VENDORED = r"(^|/)(node_modules|\.?venv|site-packages|__pycache__|target|vendor)/"
@@ -216,7 +217,7 @@ class LocalCommandContext:
 
     def is_visible(self, path: str) -> bool:
         """Whether a sandbox contains a path outside the project: a file of the system, a tool of the user, or a temporary file of a sandbox."""
-        if self._home is not None and is_below(path, self._home):
+        if (self._home is not None and is_below(path, self._home)) or re.match(_OF_ANY_PROCESS, path):
             return False
         if path == "/" or any(is_below(path, folder) for folder in (*_VISIBLE, *self._tools)):
             return True
@@ -231,7 +232,7 @@ class LocalCommandContext:
 
     def resolve(self, path: str) -> str:
         if path.startswith(_OF_EACH_PROCESS):
-            return os.path.normpath(path)
+            return path if ".." in path.split("/") else os.path.normpath(path)
         return self.reads(real_path, os.path.join(self.cwd, path))
 
     def matches(self, folder: str, pattern: str) -> list[str]:
@@ -326,12 +327,10 @@ class LocalCommandContext:
             for path in (os.path.join(repository.common, "config"), *own, "/etc/gitconfig"):
                 with contextlib.suppress(OSError):
                     text = content_of(path, _MAX_SETTINGS_BYTES).decode("utf-8", "replace")
-                    names += ["core.hooksPath"] if re.search(r"(?i)^\s*hookspath\s*=", text, re.MULTILINE) else []
-            folder = os.path.join(repository.common, "hooks")
-            with contextlib.suppress(OSError):
-                names += [
-                    name for name in os.listdir(folder) if not name.endswith(".sample") and os.access(os.path.join(folder, name), os.X_OK)
-                ]
+                    for named in re.findall(r"(?i)^\s*hookspath\s*=\s*(.*?)\s*$", text, re.MULTILINE):
+                        folder = os.path.join(repository.top, re.sub("^~(?=/)", self.user_home, named))
+                        names += _hooks_in(folder) if re.fullmatch(r"[\w./~-]+", named) and os.path.isdir(folder) else ["core.hooksPath"]
+            names += _hooks_in(os.path.join(repository.common, "hooks"))
         return sorted(set(names))
 
     def _risks_of(self, repository: Repository) -> list[str]:
@@ -388,6 +387,16 @@ class LocalCommandContext:
         types = self._git(found, "cat-file", "--batch-check=%(objecttype)", stdin="".join(f"{name}^{{}}\n" for name in unknown)) or ""
         return next((name for name, kind in itertools.zip_longest(unknown, types.splitlines()) if kind != "commit"), None)
 
+    def git_names(self, folders: Iterable[str], *words: str) -> list[str] | None:
+        """The files that a git command lists, separated by zeros and relative to the repository; none if it fails, None if it takes too long."""
+        self.reads.mark_incomplete()
+        try:
+            found = next(filter(None, map(repository_of, folders)), None)
+        except OddRepository:
+            return None
+        listed = self._git(found, *words) if found else ""
+        return None if listed is None else [name for name in listed.split("\0") if name]
+
     def _secrets_of_history(self, repository: Repository) -> list[str]:
         """A file with a secret name that any commit changed and that git is not configured to hide."""
         with open(SECRET_NAMES, encoding="utf-8") as file:
@@ -411,6 +420,16 @@ class LocalCommandContext:
         except (OSError, subprocess.TimeoutExpired):
             return None
         return done.stdout
+
+
+def _hooks_in(folder: str) -> list[str]:
+    """The active hooks in a folder. Husky has a file for each hook in a folder `_`, which runs the one of the same name above it, if any."""
+    try:
+        names = [name for name in os.listdir(folder) if not name.endswith(".sample") and os.access(os.path.join(folder, name), os.X_OK)]
+    except OSError:
+        return []
+    above = os.path.dirname(folder)
+    return [name for name in names if os.path.basename(folder) != "_" or os.path.exists(os.path.join(above, name))]
 
 
 def _prints_secrets(repository: Repository) -> bool:

@@ -24,7 +24,8 @@ _CREDENTIALS = rb"(?i)://[^/\s:@]*:[^/\s@]+@|https?://[^/\s@]+@|extraheader|toke
 _MAX_SETTINGS_BYTES = 256 * 1024
 _MAX_FOLDERS = 20_000
 _MAX_INDEX_BYTES = 64 << 20
-_INDEX_HEADER_BYTES, _INDEX_ENTRY_BYTES, _EXTENDED = 12, 62, 0x4000  # an entry without its name; a flag
+_INDEX_HEADER_BYTES, _INDEX_ENTRY_BYTES, _INDEX_HASH_AT, _EXTENDED = 12, 62, 40, 0x4000  # an entry without its name; a flag
+_EMPTY_FILE = bytes.fromhex("e69de29bb2d1d6434b8b29ae775ad8c2e48c5391")  # as git identifies its content
 _SETTLED_NS = 50_000_000  # a folder that changed this shortly before it was listed may have changed again without a trace
 
 
@@ -94,7 +95,10 @@ def without_credentials(settings: bytes) -> bytes:
 
 
 def untracked(names: list[str], git: str | None) -> list[str]:
-    """Those of these files that git does not track. What is tracked is no secret of this machine, and tests may need it."""
+    """Those of these files that git does not track. What is tracked is no secret of this machine, and tests may need it.
+
+    A file that git tracks as an empty one may have been hidden when it was added.
+    """
     if not names or git is None:
         return names
     try:
@@ -117,7 +121,7 @@ def _tracked(path: str, names: tuple[str, ...], *_: int) -> frozenset[str]:
 
 
 def _names_in(index: bytes) -> Iterator[bytes]:
-    """The names in an index; none if its format is not known. Version 4 shortens them."""
+    """The names of files with content in an index; none if its format is not known. Version 4 shortens them."""
     if index[4:8] not in (b"\0\0\0\2", b"\0\0\0\3"):
         return
     at = _INDEX_HEADER_BYTES
@@ -127,7 +131,8 @@ def _names_in(index: bytes) -> Iterator[bytes]:
         end = index.find(b"\0", start)
         if end < 0:
             return
-        yield index[start:end]
+        if index[at + _INDEX_HASH_AT : at + _INDEX_HASH_AT + len(_EMPTY_FILE)] != _EMPTY_FILE:
+            yield index[start:end]
         at += (end - at + 8) // 8 * 8  # an entry ends with one to eight zeros
 
 

@@ -31,9 +31,10 @@ _CREDENTIALS = (
         ".sbt/.credentials",
         ".sbt/1.0/credentials.sbt",
     ),
+    *(".cabal/config", ".stack/upload", ".local/share/uv/credentials", ".npm-global/etc/npmrc", ".dotnet/corefx"),
 )
 # Tools that keep locks and the state of their daemons beside the packages, and do not run if they cannot write there.
-WRITTEN = (".gradle",)
+WRITTEN = (".gradle", ".ivy2", ".sbt", ".cabal", ".stack")
 _SEARCH_INTERVAL = 10.0  # seconds after which new tools are noticed
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/opt", "/nix", "/etc")
 # Above a folder of programs: not these, which hold more than a toolchain.
