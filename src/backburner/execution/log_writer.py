@@ -43,6 +43,7 @@ class Output:
 
     def __init__(self, pipe: int, path: str, limit: int, shim: int = -1, answers: bool = False) -> None:
         self.pipe, self.path, self.limit, self.shim, self.answers = pipe, path, limit, shim, answers
+        self.inode = os.fstat(pipe).st_ino  # what the process that passed the pipe knows it by
         self.log = -1
         self.ending = False  # the shim waits for an answer
         self.answered = False  # the command has ended, but descendants of it still hold the pipe
@@ -52,11 +53,6 @@ class Output:
         self._unwritten = b""  # read but not written yet, where splice does not work
         self._limiter = None
         os.set_blocking(pipe, False)
-
-    @property
-    def inode(self) -> int:
-        """What the process that passed the pipe knows it by."""
-        return os.fstat(self.pipe).st_ino
 
     def create(self, header: bytes) -> None:
         """Create the log, with these first lines, and lock it. An existing file is removed, not written through."""
@@ -192,6 +188,7 @@ class LogWriter:
         self._paused: list[Output] = []
         self._started: list[tuple[float, Output]] = []  # commands that are not reported yet, and when to report them
         self._unsent: list[bytes] = []  # messages that the socket has no room for
+        self._is_full = False  # the socket, so that its next room is waited for
         self._buffer = bytearray(MAX_REQUEST_BYTES)
         self._hand_over_at = 0.0
         self._poller = select.epoll()
@@ -223,6 +220,8 @@ class LogWriter:
                 self._hand_over()
 
     def _timeout(self) -> float | None:
+        while self._started and not self._started[0][1].pid:
+            self._started.pop(0)  # its end is already reported
         if self._started:
             return min(_RETRY_SECONDS, max(0.0, self._started[0][0] - time.monotonic()))
         return _RETRY_SECONDS if self._paused or not self._control else None
@@ -311,10 +310,13 @@ class LogWriter:
                 self._unsent.pop(0)
         except BlockingIOError:
             self._poller.modify(self._control.fileno(), select.EPOLLIN | select.EPOLLOUT)
+            self._is_full = True
             return
         except OSError:
             self._unsent.clear()  # that process has just ended
-        self._poller.modify(self._control.fileno(), select.EPOLLIN)
+        if self._is_full:
+            self._poller.modify(self._control.fileno(), select.EPOLLIN)
+            self._is_full = False
 
     def _start(self, output: Output) -> None:
         """Read a pipe from now on, unless another process writes its log: then it is tried again later."""
