@@ -161,7 +161,7 @@ def test_it_says_how_a_start_and_an_end_went(folder: Path, cwd: str, variable: b
     script = os.open(folder / "script", os.O_RDONLY)
     process = subprocess.Popen(log_writer_command("serve", str(folder)), stdin=theirs)
     theirs.close()
-    request = b"\0".join((log_writer.START, b"100000", os.fsencode(pipe.log), cwd.encode(), b"", b"", variable))
+    request = b"\0".join((log_writer.START, b"100000", os.fsencode(pipe.log), b"", cwd.encode(), b"", b"", variable))
     socket.send_fds(ours, [request], [pipe.reader, pipe.shim, script, writer, shims_end])
     for descriptor in (script, writer, shims_end):
         os.close(descriptor)
@@ -169,7 +169,9 @@ def test_it_says_how_a_start_and_an_end_went(folder: Path, cwd: str, variable: b
     if not error:
         assert said[:2] == [log_writer.STARTED, b"%d" % pipe.inode] and len(said) == 4
         (folder / "gate").write_text("open\n")
-        assert ours.recv(99).split() == [log_writer.ENDED, b"%d" % pipe.inode, said[2]]
+        kind, inode, pid, *end = ours.recv(99).split()
+        assert (kind, inode, pid) == (log_writer.ENDED, b"%d" % pipe.inode, said[2])
+        assert end == [b"0", COMPLETE.encode(), b"%d" % (folder / ".exit").stat().st_mtime_ns]
         assert log(folder) == b"header\na=b /\n" and (folder / ".exit").read_text()[4] == COMPLETE
     else:
         assert said == [log_writer.NOT_STARTED, b"%d" % pipe.inode, b"%d" % error]
@@ -188,7 +190,7 @@ def test_a_shim_that_cannot_be_restricted_is_not_started(folder: Path, restricti
     script = os.open(folder / "script", os.O_RDONLY)
     process = subprocess.Popen(log_writer_command("serve", str(folder)), stdin=theirs)
     theirs.close()
-    request = b"\0".join((log_writer.START, b"100000", os.fsencode(pipe.log), b"/", b"", restriction))
+    request = b"\0".join((log_writer.START, b"100000", os.fsencode(pipe.log), b"", b"/", b"", restriction))
     socket.send_fds(ours, [request], [pipe.reader, pipe.shim, script, writer, shims_end, no_ruleset])
     for descriptor in (script, writer, shims_end, no_ruleset):
         os.close(descriptor)

@@ -31,7 +31,9 @@ def prepare(
 ) -> dict[str, str]:
     """Prepare the shim for a task with this command."""
     task = records.task("t", command, shell=shell, umask=umask, **more)
-    return shim.prepare(str(folder), task, environment, 1 << 20, 1024)
+    script, environment = shim.prepare(str(folder), task, environment, 1 << 20, 1024)
+    os.close(script)
+    return environment
 
 
 def start(

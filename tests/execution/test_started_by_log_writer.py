@@ -11,6 +11,7 @@ from conftest import NO_TERMINAL, HomeCli, wait_until
 
 from backburner.core.models import ProcessId
 from backburner.system import processes
+from backburner.system.home import is_locked
 
 
 @pytest.fixture(autouse=True)
@@ -32,11 +33,29 @@ def stopped_log_writer(home_cli: HomeCli) -> Iterator[ProcessId]:
         processes.send(log_writer, signal.SIGCONT)
 
 
+def wait_for_request(home_cli: HomeCli, task_id: str) -> None:
+    """Wait until the log writer was asked to start a command: only the request still holds the lock of its exit file."""
+    path = str(home_cli.folder(task_id) / ".exit")
+
+    def is_open(descriptor: str) -> bool:
+        try:
+            return os.readlink(descriptor) == path
+        except FileNotFoundError:
+            return False  # closed meanwhile
+
+    def is_requested() -> bool:
+        engine = home_cli.engine
+        assert engine
+        folder = f"/proc/{engine.pid}/fd"
+        return is_locked(path) and not any(is_open(f"{folder}/{name}") for name in os.listdir(folder))
+
+    wait_until(is_requested, "the request to the log writer")
+
+
 def submit_to_stopped(home_cli: HomeCli, *words: str) -> str:
     """Submit a command that appends a line to the file `runs`, and wait until the log writer was asked to start it."""
     task_id = home_cli.run("echo x >> runs", options=("--shell", *words))
-    wait_until(lambda: home_cli.status(task_id)["status"] == "running", "its claim")
-    wait_until(lambda: (home_cli.folder(task_id) / "output.log").exists(), "its log")
+    wait_for_request(home_cli, task_id)
     return task_id
 
 
@@ -79,7 +98,7 @@ def test_it_starts_commands_in_their_sandbox(home_cli: HomeCli, level: str) -> N
 def test_killed_before_it_starts_a_sandboxed_command(home_cli: HomeCli, level: str) -> None:
     with stopped_log_writer(home_cli) as log_writer:
         task_id = sandboxed(home_cli, level, "exit 7")
-        wait_until(lambda: (home_cli.folder(task_id) / "output.log").exists(), "its log")
+        wait_for_request(home_cli, task_id)
         processes.send(log_writer, signal.SIGKILL)
     home_cli.cli("wait", task_id, "--timeout", "30")
     assert (home_cli.status(task_id)["exit_code"], sandboxed_runs(home_cli)) == (7, ["x"])
@@ -119,7 +138,7 @@ def test_output_is_written_while_it_runs_after_such_a_kill(home_cli: HomeCli) ->
     os.mkfifo(gate)
     with stopped_log_writer(home_cli):
         task_id = home_cli.run(f"seq 100000; read x <{gate}", options=("--shell",))
-        wait_until(lambda: (home_cli.folder(task_id) / "output.log").exists(), "its log")
+        wait_for_request(home_cli, task_id)
         home_cli.kill_engine()
         home_cli.cli("status", task_id)
     wait_until(lambda: home_cli.log(task_id).endswith(b"\n100000\n"), "more output than a pipe can hold")
@@ -131,7 +150,7 @@ def test_output_is_written_while_it_runs_after_such_a_kill(home_cli: HomeCli) ->
 def test_a_command_that_is_cancelled_before_it_was_started(home_cli: HomeCli) -> None:
     with stopped_log_writer(home_cli):
         task_id = home_cli.run("sleep", "600")
-        wait_until(lambda: (home_cli.folder(task_id) / "output.log").exists(), "its log")
+        wait_for_request(home_cli, task_id)
         cancel = threading.Thread(target=home_cli.cli, args=("cancel", task_id))
         cancel.start()
         wait_until(lambda: "cancel_requested" in home_cli.ok("events"), "the request")

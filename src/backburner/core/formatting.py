@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from backburner.core.states import Result, RunState
 
 _UNQUOTED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789@%+=:,./-_")
+_SECONDS: dict[int, str] = {}  # formatted before: most of the times of a run are in the same few seconds
+_MAX_SECONDS = 64
 
 
 def iso(at: int | None) -> str | None:
@@ -23,7 +25,11 @@ def iso(at: int | None) -> str | None:
 
 
 def _second(at: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at))
+    if at not in _SECONDS:
+        if len(_SECONDS) >= _MAX_SECONDS:
+            _SECONDS.clear()
+        _SECONDS[at] = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at))
+    return _SECONDS[at]
 
 
 def local_time(at: int | None) -> str:

@@ -81,7 +81,8 @@ class CommandExecutor:
             processes.TAG_VARIABLE: run.process_tag,
             trace_context.VARIABLE: trace_context.traceparent(run.trace_id, run.span_id),
         }
-        log, pipe, theirs, confinement = f"{folder}/{NAME}", None, (), None
+        log, pipe, confinement = f"{folder}/{NAME}", None, None
+        theirs: list[int] = []  # the shim's standard streams
         try:
             run_files.make(folder)
             own |= run_files.write_inputs(self._home, run, self.output_cap)
@@ -91,10 +92,11 @@ class CommandExecutor:
             confinement = self._confine(work, own) if run.sandbox and task.is_unapproved else None
             env = confinement.environment if confinement else {**environ, **own}
             sandbox = (confinement.prefix, confinement.redirects, confinement.kept) if confinement else ((), "", "")
-            env = shim.prepare(folder, task, env, self.output_cap, self._files, sandbox)
-            write_all(create(log), log_header(work))
-            pipe, *theirs = new_pipe(log, self.output_cap)
-            child = self._spawn(folder, pipe, *theirs, task.spec.cwd, env, confinement)
+            script, env = shim.prepare(folder, task, env, self.output_cap, self._files, sandbox)
+            theirs.append(script)
+            pipe, *ends = new_pipe(log, self.output_cap)
+            theirs += ends
+            child = self._spawn(log_header(work), pipe, theirs, task.spec.cwd, env, confinement)
         except OSError as error:
             if pipe:
                 self.log_writer.remove(pipe)
@@ -123,35 +125,37 @@ class CommandExecutor:
         return confine(request, support)
 
     def _spawn(
-        self, folder: str, pipe: OutputPipe, writer: int, answers: int, cwd: str, env: dict[str, str], confinement: Confinement | None
+        self, header: bytes, pipe: OutputPipe, streams: list[int], cwd: str, env: dict[str, str], confinement: Confinement | None
     ) -> Child | None:
         """Start the shim; its script stays locked while the shim runs. None if the log writer starts it."""
         passed = confinement.descriptors if confinement else ()
-        script = os.open(f"{folder}/{run_files.EXIT}", os.O_RDONLY)
-        try:
-            fcntl.flock(script, fcntl.LOCK_EX)
-            with confinement.restriction() if confinement else nullcontext() as restriction:
-                if self.log_writer.start(pipe, (script, writer, answers), cwd, env, passed, restriction):
-                    return None
+        needs_log = confinement is not None and confinement.rules is not None  # rules are for files that exist
+        fcntl.flock(streams[0], fcntl.LOCK_EX)
+        if needs_log:
+            write_all(create(pipe.log), header)
+        with confinement.restriction() if confinement else nullcontext() as restriction:
+            if self.log_writer.start(pipe, b"" if needs_log else header, streams, cwd, env, passed, restriction):
+                return None
+            if not needs_log:
+                write_all(create(pipe.log), header)
 
-                def start() -> Child:
-                    return Child(
-                        ["sh", "-s", "backburner"],
-                        executable="/bin/sh",
-                        stdin=script,
-                        stdout=writer,
-                        stderr=answers,
-                        cwd=cwd,
-                        env=env,
-                        start_new_session=True,
-                        pass_fds=passed,
-                    )
+            def start() -> Child:
+                script, writer, answers = streams
+                return Child(
+                    ["sh", "-s", "backburner"],
+                    executable="/bin/sh",
+                    stdin=script,
+                    stdout=writer,
+                    stderr=answers,
+                    cwd=cwd,
+                    env=env,
+                    start_new_session=True,
+                    pass_fds=passed,
+                )
 
-                child = call_restricted(restriction, start) if restriction else start()
-            self.log_writer.add(pipe)  # not before, because the command need not wait for it
-            return child
-        finally:
-            os.close(script)
+            child = call_restricted(restriction, start) if restriction else start()
+        self.log_writer.add(pipe)  # not before, because the command need not wait for it
+        return child
 
     def attach(self, work: ClaimedRun) -> "Command | None":
         """Find a command that another process launched; None if it never started."""
@@ -171,7 +175,7 @@ class CommandExecutor:
         task = work.task
         if not os.path.isdir(task.spec.cwd):
             raise CannotStart(f"the working directory {task.spec.cwd} no longer exists")
-        if not task.spec.command.shell and not processes.executable_of(task.spec.command.words[0], task.spec.cwd, path):
+        if not task.spec.command.shell and not processes.can_execute(task.spec.command.words[0], task.spec.cwd, path):
             name = task.spec.command.words[0]
             exists = os.path.exists(os.path.join(task.spec.cwd, name)) and "/" in name
             hint = " (use --shell for a shell command line)" if " " in name and not exists else ""
@@ -261,7 +265,7 @@ class Command:
 
     @property
     def is_starting(self) -> bool:
-        return self._start is not None and not self._start.started.done()
+        return self._start is not None and not self._start.started.is_set()
 
     def find_shim(self) -> None:
         """Find the shim if its owner died before it recorded it: the tagged process that leads a session; and the pipe that it holds."""
@@ -295,7 +299,8 @@ class Command:
                 await _wait_for_child(self._child)
             elif self.process:
                 await _wait_for_exit(self.process)
-        found = run_files.exit_file(self._folder)
+        reported = self._start.exit_file if self._start else None
+        found = reported or run_files.exit_file(self._folder)
         if found.code is None and not self._rebooted:
             # a shim that is being started holds its lock but does not have the tag in its environment yet
             while self.process is None and is_locked(os.path.join(self._folder, run_files.EXIT)):
@@ -318,16 +323,16 @@ class Command:
         """Wait for the log writer's report of the end; False if it did not start the command, or was killed."""
         if self._start is None:
             return False
+        await self._start.ended.wait()
         await self._has_started()
-        return self._start.ended.result() if self._start.ended.done() else await asyncio.shield(self._start.ended)
+        return self._start.is_end_reported
 
     async def _has_started(self) -> None:
         """Wait until the log writer has started the shim, if it was asked to; CannotStart or StartLater if it could not."""
         if self._start:
-            try:
-                await asyncio.shield(self._start.started)
-            except OSError as error:
-                raise start_error(self._task, error) from None
+            await self._start.started.wait()
+            if self._start.error:
+                raise start_error(self._task, self._start.error)
 
     async def ready(self, when: str) -> bool:
         """Wait until it listens on a port or prints a line that matches, as `when` says; False if that can never be determined."""

@@ -27,7 +27,7 @@ MARK_AT = 4  # the offset of that answer in the exit file, behind the exit code;
 # Requests: start a shim and write the log of its pipe; or only write a log, where the second descriptor is the shim's socket or its pidfd.
 START, ANSWERS, WATCHED = b"start", b"answers", b"watched"
 # Messages: a shim was started and still runs, or it was not started; a command that was started here has ended and its output is in the
-# log; no process can write to a pipe any more.
+# log (with what its exit file says); no process can write to a pipe any more.
 STARTED, NOT_STARTED, ENDED, CLOSED = b"started", b"not-started", b"ended", b"closed"
 MAX_REQUEST_BYTES = 96 * 1024
 _FLOOD_BYTES = 32 * 1024  # after a piece of this size there is probably more already
@@ -43,19 +43,28 @@ class Output:
 
     def __init__(self, pipe: int, path: str, limit: int, shim: int = -1, answers: bool = False) -> None:
         self.pipe, self.path, self.limit, self.shim, self.answers = pipe, path, limit, shim, answers
+        self.inode = os.fstat(pipe).st_ino  # what the process that passed the pipe knows it by
         self.log = -1
         self.ending = False  # the shim waits for an answer
         self.answered = False  # the command has ended, but descendants of it still hold the pipe
         self.pid = 0  # of the shim, if it was started here and the end of the command is not reported yet
+        self._exit_file = b""  # what `mark` found and left there
         self._size, self._check_at = 0, limit
         self._unwritten = b""  # read but not written yet, where splice does not work
         self._limiter = None
         os.set_blocking(pipe, False)
 
-    @property
-    def inode(self) -> int:
-        """What the process that passed the pipe knows it by."""
-        return os.fstat(self.pipe).st_ino
+    def create(self, header: bytes) -> None:
+        """Create the log, with these first lines, and lock it. An existing file is removed, not written through."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        try:
+            self.log = os.open(self.path, flags, 0o600)
+        except FileExistsError:
+            os.unlink(self.path)
+            self.log = os.open(self.path, flags, 0o600)
+        fcntl.flock(self.log, fcntl.LOCK_EX)
+        while self._size < len(header):
+            self._size += os.write(self.log, header[self._size :])
 
     def open(self) -> bool:
         """Open and lock the log; False if another process writes it."""
@@ -88,15 +97,21 @@ class Output:
     def mark(self, answer: str) -> None:
         """Record in the exit file that the output is in the log. The time of that file stays the time at which the command ended."""
         try:
-            exit_file = os.open(os.path.join(os.path.dirname(self.path), ".exit"), os.O_WRONLY | os.O_NOFOLLOW)
+            exit_file = os.open(os.path.join(os.path.dirname(self.path), ".exit"), os.O_RDWR | os.O_NOFOLLOW)
         except OSError:
             return  # the run was deleted
         try:
             before = os.fstat(exit_file)
             os.pwrite(exit_file, answer.encode(), MARK_AT)
             os.utime(exit_file, ns=(before.st_atime_ns, before.st_mtime_ns))
+            self._exit_file = b"%s %s %d" % (os.pread(exit_file, MARK_AT, 0).strip(b"\0 \n"), answer.encode(), before.st_mtime_ns)
         finally:
             os.close(exit_file)
+
+    @property
+    def end(self) -> bytes:
+        """The exit code, the mark and the time of the exit file in nanoseconds; empty if it has no exit code."""
+        return self._exit_file if self._exit_file.split(b" ")[0].isdigit() else b""
 
     def answer(self, answer: str) -> None:
         """Answer the shim."""
@@ -173,6 +188,7 @@ class LogWriter:
         self._paused: list[Output] = []
         self._started: list[tuple[float, Output]] = []  # commands that are not reported yet, and when to report them
         self._unsent: list[bytes] = []  # messages that the socket has no room for
+        self._is_full = False  # the socket, so that its next room is waited for
         self._buffer = bytearray(MAX_REQUEST_BYTES)
         self._hand_over_at = 0.0
         self._poller = select.epoll()
@@ -204,6 +220,8 @@ class LogWriter:
                 self._hand_over()
 
     def _timeout(self) -> float | None:
+        while self._started and not self._started[0][1].pid:
+            self._started.pop(0)  # its end is already reported
         if self._started:
             return min(_RETRY_SECONDS, max(0.0, self._started[0][0] - time.monotonic()))
         return _RETRY_SECONDS if self._paused or not self._control else None
@@ -223,14 +241,12 @@ class LogWriter:
         passed = b"".join(data for _, kind, data in ancillary if kind == _socket.SCM_RIGHTS)
         pipe, *others = (int.from_bytes(passed[at : at + 4], sys.byteorder) for at in range(0, len(passed), 4))
         kind, limit, path, *rest = bytes(self._buffer[:size]).split(b"\0")
-        pid = self._start_shim(pipe, others[1:], *rest) if kind == START else 0
-        if kind == START and not pid:
-            os.close(pipe)
-            os.close(others[0])
-            return
         output = Output(pipe, os.fsdecode(path), int(limit), others[0] if others else -1, kind != WATCHED)
-        if pid:
-            output.pid = pid
+        if kind == START:
+            output.pid = self._start_shim(output, others[1:], *rest)
+            if not output.pid:
+                output.close()
+                return
             self._started.append((time.monotonic() + _REPORT_SECONDS, output))
         self._outputs[pipe] = output
         if output.shim >= 0:
@@ -238,8 +254,10 @@ class LogWriter:
             self._poller.register(output.shim, select.EPOLLIN)
         self._start(output)
 
-    def _start_shim(self, pipe: int, descriptors: list[int], cwd: bytes, numbers: bytes, restriction: bytes, *environment: bytes) -> int:
-        """Start a shim in its own session; returns its pid, 0 if that failed.
+    def _start_shim(
+        self, output: Output, descriptors: list[int], header: bytes, cwd: bytes, numbers: bytes, restriction: bytes, *environment: bytes
+    ) -> int:
+        """Start a shim in its own session; returns its pid, 0 if that failed. Creates its log if there is a header for it.
 
         `descriptors` are its standard streams, then those that it gets with these `numbers`, then the rulesets of its `restriction`.
         """
@@ -249,6 +267,8 @@ class LogWriter:
             # Away from the numbers that are assigned one after the other.
             passed = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, max(targets) + 1) for descriptor in passed]
             descriptors += passed
+            if header:
+                output.create(header)
             os.chdir(cwd)
 
             def start() -> int:
@@ -267,7 +287,7 @@ class LogWriter:
             return _call_restricted(start, restriction, rulesets) if restriction else start()
         except Exception as error:
             number = getattr(error, "errno", None) or errno.EINVAL  # for example a variable without a name
-            self._say(b"%s %d %d" % (NOT_STARTED, os.fstat(pipe).st_ino, number))
+            self._say(b"%s %d %d" % (NOT_STARTED, output.inode, number))
             return 0
         finally:
             os.chdir("/")
@@ -290,10 +310,13 @@ class LogWriter:
                 self._unsent.pop(0)
         except BlockingIOError:
             self._poller.modify(self._control.fileno(), select.EPOLLIN | select.EPOLLOUT)
+            self._is_full = True
             return
         except OSError:
             self._unsent.clear()  # that process has just ended
-        self._poller.modify(self._control.fileno(), select.EPOLLIN)
+        if self._is_full:
+            self._poller.modify(self._control.fileno(), select.EPOLLIN)
+            self._is_full = False
 
     def _start(self, output: Output) -> None:
         """Read a pipe from now on, unless another process writes its log: then it is tried again later."""
@@ -347,7 +370,7 @@ class LogWriter:
     def _report_end(self, output: Output) -> None:
         """Report that the command has ended, once: its output is in the log, or its shim was killed."""
         if output.pid:
-            self._say(b"%s %d %d" % (ENDED, output.inode, output.pid))
+            self._say(b"%s %d %d %s" % (ENDED, output.inode, output.pid, output.end))
             output.pid = 0
 
     def _finish(self, output: Output) -> None:

@@ -16,6 +16,7 @@ from backburner.execution import log_writer
 from backburner.system import processes
 from backburner.system.home import Home
 from backburner.system.restricted_thread import Restriction
+from backburner.system.run_files import ExitFile
 
 SHIM_READER = 5  # the shim's descriptor of the read end
 _SETPIPE_SZ = 1031
@@ -40,25 +41,27 @@ class ShimStart:
     """A shim that the log writer was asked to start. If the log writer is killed, what it has not reported stays unknown."""
 
     def __init__(self) -> None:
-        loop = asyncio.get_running_loop()
-        self.started: asyncio.Future[ProcessId | None] = loop.create_future()  # OSError if it could not be started
-        self.ended: asyncio.Future[bool] = loop.create_future()  # whether it was reported
-
-    @property
-    def process(self) -> ProcessId | None:
-        return self.started.result() if self.started.done() and not self.started.exception() else None
+        self.started = asyncio.Event()  # or it could not be started, or that will not be known
+        self.ended = asyncio.Event()
+        self.process: ProcessId | None = None
+        self.error: OSError | None = None  # why it could not be started
+        self.is_end_reported = False
+        self.exit_file: ExitFile | None = None  # what the log writer has read there
 
     def report(self, message: bytes, *numbers: bytes) -> None:
         """Handle a message of the log writer; an empty one if it was killed."""
-        if message in (log_writer.STARTED, log_writer.ENDED) and not self.started.done():
+        if message in (log_writer.STARTED, log_writer.ENDED) and not self.started.is_set():
             start_time = numbers[1].decode() if message == log_writer.STARTED else "0"
-            self.started.set_result(ProcessId(int(numbers[0]), start_time, processes.boot_id()))
-        elif message == log_writer.NOT_STARTED and not self.started.done():
-            self.started.set_exception(OSError(int(numbers[0]), os.strerror(int(numbers[0]))))
-        elif not message and not self.started.done():
-            self.started.set_result(None)
-        if message != log_writer.STARTED and not self.ended.done():
-            self.ended.set_result(bool(message))
+            self.process = ProcessId(int(numbers[0]), start_time, processes.boot_id())
+        elif message == log_writer.NOT_STARTED:
+            self.error = OSError(int(numbers[0]), os.strerror(int(numbers[0])))
+        self.started.set()
+        if message == log_writer.STARTED or self.ended.is_set():
+            return
+        if message == log_writer.ENDED and len(numbers) == 4:
+            self.exit_file = ExitFile(numbers[1].decode(), numbers[2].decode(), int(numbers[3]) // 1_000_000)
+        self.is_end_reported = bool(message)
+        self.ended.set()
 
 
 class OutputPipe:
@@ -129,6 +132,7 @@ class LogWriterProcess:
     def start(
         self,
         pipe: OutputPipe,
+        header: bytes,
         streams: Sequence[int],
         cwd: str,
         env: Mapping[str, str],
@@ -137,14 +141,22 @@ class LogWriterProcess:
     ) -> bool:
         """Have the log writer start a shim with these standard streams; False if there is none, or it cannot do this now.
 
-        The shim also gets the descriptors in `passed`, with the same numbers, and is restricted.
+        The log writer creates the log with this header, unless it is empty. The shim also gets the descriptors in `passed`, with the same
+        numbers, and is restricted.
         """
         if self._control is None or self._unsent:
             return False
-        request = os.fsencode("\0".join((pipe.log, cwd, " ".join(map(str, passed)))))
-        variables = os.fsencode("".join([f"\0{name}={value}" for name, value in env.items()]))
-        limits = restriction.to_text() if restriction else b""
-        request = b"%s\0%d\0%s\0%s%s" % (log_writer.START, pipe.limit, request, limits, variables)
+        fields = (
+            log_writer.START,
+            b"%d" % pipe.limit,
+            os.fsencode(pipe.log),
+            header,
+            os.fsencode(cwd),
+            b" ".join([b"%d" % descriptor for descriptor in passed]),
+            restriction.to_text() if restriction else b"",
+            os.fsencode("\0".join([f"{name}={value}" for name, value in env.items()])),
+        )
+        request = b"\0".join(fields)
         rulesets = restriction.rulesets if restriction else ()
         try:
             if len(request) > log_writer.MAX_REQUEST_BYTES:

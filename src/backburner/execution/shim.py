@@ -8,6 +8,7 @@ the task id is in its command line, where a `pkill -f` meant for another process
 """
 
 import contextlib
+import errno
 import functools
 import json
 import os
@@ -44,8 +45,8 @@ def prepare(
     output_limit: int,
     files: int,
     sandbox: tuple[tuple[str, ...], str, str] = ((), "", ""),
-) -> dict[str, str]:
-    """Write the exit file of one run, with the shim's script; returns the environment to start the shim with.
+) -> tuple[int, dict[str, str]]:
+    """Write the exit file of one run, with the shim's script; returns it open, and the environment to start the shim with.
 
     `sandbox` are the words before the command that put it into a sandbox, the redirects that these need, and a line that is kept in the
     exit file after the script.
@@ -60,7 +61,7 @@ def prepare(
     if any(map(_SPECIAL.match, environment)):
         # Rare, because starting an interpreter is slower; a shell alone would lose part of the environment.
         path = os.path.join(folder, ENVIRONMENT)
-        _write(path, json.dumps(environment).encode())
+        write_all(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), json.dumps(environment).encode())
         argv = (sys.executable, "-ISc", _EXEC, path, *argv)
         shim_environment = {name: value for name, value in environment.items() if not _SPECIAL.match(name)}
     if task.spec.command.tty:
@@ -94,8 +95,7 @@ def prepare(
         run_files.SCRIPT_END,
         kept,
     ]
-    _write(f"{folder}/{EXIT}", os.fsencode("\n".join((_BLANK, *lines, ""))))
-    return shim_environment
+    return _script(f"{folder}/{EXIT}", os.fsencode("\n".join((_BLANK, *lines, "")))), shim_environment
 
 
 def _hold_input(fifo: str, end: str) -> list[str]:
@@ -146,5 +146,13 @@ def has_begun(folder: str) -> bool:
     return run_files.exit_text(folder) != ""
 
 
-def _write(path: str, content: bytes) -> None:
-    write_all(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), content)
+def _script(path: str, content: bytes) -> int:
+    """A file with this content, open at its beginning."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        if os.pwrite(descriptor, content, 0) < len(content):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor

@@ -73,14 +73,22 @@ class Identity:
 
 def started_by_agent(environ: Mapping[str, str]) -> bool:
     """Return whether an environment belongs to a command of an agent or to a background task, as far as that can be determined."""
-    return "BACKBURNER_TASK_ID" in environ or any(environ.get(variable) for variable in AGENT_VARIABLES)
+    return "BACKBURNER_TASK_ID" in environ or _agent_of(environ) is not None
+
+
+def _agent_of(environ: Mapping[str, str]) -> str | None:
+    """The agent that sets one of these variables."""
+    for variable, name in AGENT_VARIABLES.items():
+        if environ.get(variable):
+            return name
+    return None
 
 
 def require_no_agent(environ: Mapping[str, str]) -> None:
     """Raise NotAPerson if an agent or a background task has started this process, as far as that can be determined."""
     if task_id := environ.get("BACKBURNER_TASK_ID"):
         raise NotAPerson(reason=f"this process runs inside the background task {task_id}")
-    if agent := next((name for variable, name in AGENT_VARIABLES.items() if environ.get(variable)), None):
+    if agent := _agent_of(environ):
         raise NotAPerson(reason=f"this process was started by {agent}; use your own terminal")
     if is_inside():
         raise NotAPerson(reason="this process was started by Backburner (detected by its resource limits); use your own terminal")

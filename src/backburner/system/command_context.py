@@ -164,6 +164,7 @@ class LocalCommandContext:
     ) -> None:
         self.reads = RecordedReads()
         self.cwd = self.reads(real_path, cwd)
+        self._repositories: dict[str, Repository | None] = {}
         self.clean = self.ours = clean
         self.confined = confined
         self._project, self._home_path = project, home
@@ -304,11 +305,17 @@ class LocalCommandContext:
     def hosts(self) -> Iterable[str]:
         return self._hosts
 
+    def _repository_of(self, folder: str) -> Repository | None:
+        """The repository of a folder, which is looked for once per decision."""
+        if folder not in self._repositories:
+            self._repositories[folder] = repository_of(folder)
+        return self._repositories[folder]
+
     def git_config_that_runs_code(self, folders: Iterable[str]) -> list[str]:
         """What could make git run a program in any of these folders: settings, a hook, submodules, or an unusual layout."""
         self.reads.mark_incomplete()
         try:
-            found = dict.fromkeys(filter(None, map(repository_of, dict.fromkeys(folders))))
+            found = dict.fromkeys(filter(None, map(self._repository_of, dict.fromkeys(folders))))
         except OddRepository as error:
             return [str(error)]
         several = ["its folders belong to several repositories"] if self.clean and len(found) > 1 else []
@@ -318,7 +325,7 @@ class LocalCommandContext:
         """The hooks that git would run in the repositories of these folders."""
         self.reads.mark_incomplete()
         try:
-            found = dict.fromkeys(filter(None, map(repository_of, dict.fromkeys(folders))))
+            found = dict.fromkeys(filter(None, map(self._repository_of, dict.fromkeys(folders))))
         except OddRepository:
             return []  # reported by git_config_that_runs_code
         names = []
@@ -363,7 +370,7 @@ class LocalCommandContext:
         found = []
         for folder in dict.fromkeys(folders):
             try:
-                repository = repository_of(folder)
+                repository = self._repository_of(folder)
             except OddRepository:
                 continue  # reported by git_config_that_runs_code
             if repository and not contents and _holds_credentials(os.path.join(repository.common, "config")):
@@ -378,7 +385,7 @@ class LocalCommandContext:
         """The first of these names that might not be a commit or the tag of a commit."""
         self.reads.mark_incomplete()
         try:
-            found = next(filter(None, map(repository_of, folders)), None)
+            found = next(filter(None, map(self._repository_of, folders)), None)
         except OddRepository:
             return None  # reported by git_config_that_runs_code
         unknown = [name for name in names if found and not is_commit(found, name)]

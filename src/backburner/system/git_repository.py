@@ -5,6 +5,7 @@ import os
 from backburner.core.deferred_modules import re
 from backburner.core.light_typing import NamedTuple
 from backburner.system.home import read_plain
+from backburner.system.paths import real_path
 
 _MAX_REFS_BYTES = 4 << 20
 
@@ -38,9 +39,9 @@ def repository_of(folder: str) -> Repository | None:
         return Repository(folder, git, git)
     # a linked worktree: its folder is inside the repository, and each names the other
     try:
-        own = os.path.realpath(os.path.join(folder, _line(git).removeprefix("gitdir: ")))
+        own = real_path(os.path.join(folder, _line(git).removeprefix("gitdir: ")))
         common = os.path.dirname(os.path.dirname(own))
-        linked = os.path.basename(os.path.dirname(own)) == "worktrees" and os.path.realpath(_line(os.path.join(own, "gitdir"))) == git
+        linked = os.path.basename(os.path.dirname(own)) == "worktrees" and real_path(_line(os.path.join(own, "gitdir"))) == git
         if linked and _line(os.path.join(own, "commondir")) == "../.." and os.path.isdir(os.path.join(common, "objects")):
             return Repository(folder, own, common)
     except (OSError, ValueError):

@@ -29,13 +29,12 @@ def project_of(cwd: str) -> str:
 
 def project_above(cwd: str) -> str:
     """Like `project_of`, for a path without links in it."""
-    folder = cwd
+    folder = cwd.rstrip("/")
     while not os.path.exists(f"{folder}/.git"):
-        above = os.path.dirname(folder)
-        if above == folder:
+        if not folder:
             return cwd
-        folder = above
-    return folder
+        folder = folder.rpartition("/")[0]
+    return folder or "/"
 
 
 def real_path(path: str) -> str:

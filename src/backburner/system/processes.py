@@ -374,6 +374,21 @@ def executable_of(name: str, cwd: str, path: str) -> str | None:
     return None
 
 
+def can_execute(name: str, cwd: str, path: str) -> bool:
+    """Whether there is an executable file that `name` can run in `cwd` with this PATH. Looks first where it was found the last time."""
+    last = _last_found(name, cwd, path)
+    if last and os.access(last[0], os.X_OK) and not os.path.isdir(last[0]):
+        return True
+    last[:] = filter(None, (executable_of(name, cwd, path),))
+    return bool(last)
+
+
+@functools.lru_cache(_MAX_NAMES)
+def _last_found(name: str, cwd: str, path: str) -> list[str]:
+    """Where `can_execute` has found a name: a list of one path, or an empty one."""
+    return []
+
+
 @functools.lru_cache(_MAX_NAMES)
 def _candidates(name: str, cwd: str, path: str) -> tuple[str, ...]:
     """The paths that a name can stand for."""

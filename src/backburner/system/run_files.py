@@ -138,13 +138,26 @@ def write_result(folder: str, run: Run) -> None:
     write_atomically(f"{folder}/{RESULT}", _pretty(result))
 
 
-_ENCODERS: dict[type, Callable[[Any], str]] = {str: json.encode_basestring_ascii, int: str, type(None): lambda _: "null"}
+_quote = json.encode_basestring_ascii
+_ENCODERS: dict[type, Callable[[Any], str]] = {
+    str: _quote,
+    int: str,
+    float: repr,
+    bool: {True: "true", False: "false"}.__getitem__,
+    type(None): lambda _: "null",
+    list: lambda items: f"[{', '.join(map(_encode, items))}]",
+    dict: lambda fields: json.dumps(fields) if fields else "{}",
+}
 
 
 def _pretty(fields: Mapping[str, object]) -> str:
     """JSON with one line per field. The library's own indentation is many times slower, and this is written for every command."""
     lines = ",\n".join([f'  "{name}": {_ENCODERS.get(type(value), json.dumps)(value)}' for name, value in fields.items()])
     return f"{{\n{lines}\n}}\n"
+
+
+def _encode(value: object) -> str:
+    return _quote(value) if isinstance(value, str) else json.dumps(value)
 
 
 class ExitFile(NamedTuple):
