@@ -334,6 +334,12 @@ def test_a_program_that_does_not_exist_is_refused_before_anybody_is_asked(home_c
     assert home_cli.cli("run", "--in", "1h", "--", "no-such-program").returncode == 3  # it may exist then
 
 
+def test_a_program_that_does_not_exist_is_refused_where_it_would_run_in_a_sandbox(home_cli: HomeCli) -> None:
+    subprocess.run(["git", "init", "-q", str(home_cli.cwd)], check=True)
+    done = home_cli.cli("run", "--", "no-such-program")
+    assert (done.returncode, done.stderr) == (2, "no-such-program: command not found.\n") and home_cli.json("list") == []
+
+
 def test_a_closed_pipe_is_not_an_error(home_cli: HomeCli) -> None:
     home_cli.finish("seq", "1", "200000")
     done = subprocess.run(
@@ -378,7 +384,7 @@ def test_the_help_ends_with_examples_that_can_be_parsed(home_cli: HomeCli) -> No
             program, *words = shlex.split(example.partition(" < ")[0])
             before, found, after, command = split(words)
             assert (program, before, found) == ("backburner", [], verb)
-            assert verb_parser(verb).parse_args(after) and (command or "--prompt" in after or verb == "ask"), example
+            assert verb_parser(verb).parse_args(after) and (command or "--prompt" in after or verb in ("ask", "edit")), example
 
 
 def test_help_texts_are_not_loaded_to_parse_a_command(home_cli: HomeCli) -> None:

@@ -232,6 +232,18 @@ def test_on_change_notifies_of_the_first_and_of_changed_output(home_cli: HomeCli
     assert new_notices(home_cli) == ["watch: a", "watch: b", "watch: a"]
 
 
+def test_a_command_that_prints_nothing_is_silent_until_it_prints_and_when_it_stops(home_cli: HomeCli) -> None:
+    value = home_cli.cwd / "value.txt"
+    home_cli.ok("add", "watch", "--every", "1h", "--", "cat", "value.txt")
+    for text in ("", "", "disk full\n", ""):
+        value.write_text(text)
+        ran(home_cli, "watch")
+    told = new_notices(home_cli)
+    assert told[0] == "watch: disk full" and len(told) == 2 and told[1].startswith("watch")
+    home_cli.ok("add", "once", "--in", "1s", "--", "true")  # whoever runs something once wants to know that it ran
+    wait_until(lambda: [text for text in new_notices(home_cli) if text.startswith("once")], "the notice of a task that runs once")
+
+
 def test_a_notice_contains_the_whole_output_of_a_recurring_command(home_cli: HomeCli) -> None:
     lines = ["build 1 FAILED: unit tests", *(f"build {n} ok" for n in range(2, 200))]
     (home_cli.cwd / "ci.txt").write_text("\n".join(lines) + "\n")

@@ -178,6 +178,8 @@ def test_resource_limits_apply_to_the_command(home_cli: HomeCli) -> None:
 
 def test_a_command_that_exceeds_its_cpu_time_fails_with_the_reason(home_cli: HomeCli) -> None:
     status = home_cli.finish("sh", "-c", "while :; do :; done", options=("--cpu-time", "1s"))
+    assert "failed (it used up its CPU time of 1s, " in home_cli.cli("wait", str(status["task_id"])).stdout
+    assert home_cli.ok("status", str(status["task_id"])).count("it used up its CPU time of 1s") == 1
     assert (status["status"], status["exit_code"], status["error"]) == ("failed", 152, "it used up its CPU time of 1s")
 
 

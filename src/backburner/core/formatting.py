@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from backburner.core.models import Entry, Run, Task
     from backburner.core.states import Result, RunState
 
+CPU_TIME_UP = 128 + 24  # exit code of a command that was killed because it had used up its CPU time
 _UNQUOTED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789@%+=:,./-_")
 _SECONDS: dict[int, str] = {}  # formatted before: most of the times of a run are in the same few seconds
 _MAX_SECONDS = 64
@@ -90,6 +91,8 @@ def describe_result(result: "Result", exit_code: int | None, error: str | None, 
 
     match result:
         case Result.EXIT | Result.SIGNAL if agent and error and exit_code != 0:
+            return error
+        case Result.EXIT if exit_code == CPU_TIME_UP and error:
             return error
         case Result.EXIT:
             return f"exit {exit_text(exit_code)}"

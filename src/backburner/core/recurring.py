@@ -68,7 +68,10 @@ def after_run(task: Task, run: Run, ending: RunResult, outcome: str, *, over: bo
     """
     closing = over and task.state in (TaskState.ACTIVE, TaskState.PAUSED)
     if ending.state == RunState.COMPLETED:
-        changed = ending.digest != task.recurring.result_hash
+        before = task.recurring
+        is_first = before.result_hash is None and not before.failures
+        silent = is_first and not over and task.spec.agent is None and not ending.lines
+        changed = ending.digest != before.result_hash and not silent
         notify = task.spec.notify == "always" or (task.spec.notify == "on_change" and changed and ending.report)
         return NextStep(TaskEvent.DONE if closing else None, None, notify, 0, ending.digest)
     if ending.state == RunState.CANCELLED:

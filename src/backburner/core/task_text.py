@@ -309,7 +309,7 @@ def details(
             lines.append(
                 f"{label}: {formatting.describe_result(run.end.result, run.end.exit_code, run.error, task.spec.timeout_ms, agent=task.spec.agent_name is not None)}"
             )
-        if run.error and run.end.result == "exit" and task.spec.agent_name is None:
+        if run.error and run.end.result == "exit" and task.spec.agent_name is None and run.error not in lines[-1]:
             lines.append(f"Note: {run.error}")
     elif run.process:
         lines.append(f"Process: {run.process.pid}")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from backburner.core.claims import ClaimedRun, LogEnd, Recheck, RunResult
 from backburner.core.errors import LedgerUnavailable, StaleRun
-from backburner.core.formatting import duration
+from backburner.core.formatting import CPU_TIME_UP, duration
 from backburner.core.models import SANDBOX, Clock, ProcessId, Run, Task
 from backburner.core.output_excerpt import excerpt
 from backburner.core.ports import TEMPORARY_ERRORS, CannotStart, Executor, Handle, Outcome, StartLater, Suspended
@@ -28,7 +28,6 @@ log = logging.getLogger("backburner")
 _RETRY_DELAY = 1.0
 _ADMISSION_INTERVAL = 0.5  # seconds between two starts while capacity limits are set, so that load and memory are up to date
 _MAX_SLEEP = 30.0  # seconds, so that a changed clock or a suspended machine is noticed
-_CPU_TIME_UP = 128 + 24
 _FILE_TOO_LARGE = 128 + 25
 _RECORD_DELAY = 0.05  # seconds: many commands have ended by then and need not be recorded as running
 _BIG_LOG_BYTES = 1 << 20
@@ -310,7 +309,7 @@ class Runner:
         state, result = _final_state(outcome, stopped, cancelled.done())
         summary, lines, text = await self._close(handle)
         error = outcome.error
-        if outcome.exit_code == _CPU_TIME_UP and (seconds := work.task.spec.command.limits.cpu_seconds):
+        if outcome.exit_code == CPU_TIME_UP and (seconds := work.task.spec.command.limits.cpu_seconds):
             error = f"it used up its CPU time of {duration(seconds * 1000)}"
         if outcome.problem == SANDBOX and (stopped or work.task.is_recurring):
             outcome = outcome._replace(problem=None)

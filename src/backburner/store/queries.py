@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 
 from backburner.core import light_json as json
-from backburner.core.ids import outside_id
+from backburner.core.ids import outside_id, short_id
 from backburner.core.light_typing import TYPE_CHECKING
 from backburner.core.models import SANDBOX, Batch, Entry, Run
 from backburner.core.sessions import Client
 from backburner.core.states import LIVE, RunState
+from backburner.store.parameters import places
 from backburner.store.rows import ENTRY, LIVE_RUNS, RUN, STATUS, TASK, entry_of, plain, run_of, task_of
 
 if TYPE_CHECKING:
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
     from backburner.store.task_reader import TaskReader
 
 _MAX_MATCHES = 20
-# Where a part of an id is searched: among the newest tasks, or among all, of which only the index of the ids is read.
-_AMONG_NEWEST = "seq > (SELECT max(seq) FROM tasks) - 10000 AND {}"
-_AMONG_ALL = f"task_id IN (SELECT task_id FROM tasks WHERE {{}} ORDER BY task_id DESC LIMIT {_MAX_MATCHES})"
+# A part of an id is searched among the newest tasks, and then among all, of which only the index of the ids is read.
+_RECENT = "seq > (SELECT max(seq) FROM tasks) - 10000"
+_PART, _WITHOUT_DATE = "lower(task_id) LIKE lower(?) ESCAPE '\\'", "task_id LIKE ? ESCAPE '\\'"
 _NO_OFFER = f"NOT (approved_by IS NULL AND coalesce(rule, '') = '{SANDBOX}')"
 
 
@@ -51,17 +52,19 @@ class QueryRepository:
         for where, values in (recurring, here, ("name = ?", (reference,))):
             if found := self._newest(f"{where} AND {_NO_OFFER}", values, 1):
                 return found
-        return self._find_part(escaped)
+        return self._find_part(reference, escaped)
 
-    def _find_part(self, escaped: str) -> Sequence[str]:
+    def _find_part(self, reference: str, escaped: str) -> Sequence[str]:
         """The tasks whose id is this text without its date, or else contains it: of the newest tasks, or else of all."""
-        without_date = "task_id LIKE ? ESCAPE '\\'", f"task\\_{'_' * 8}\\_{escaped}"
-        part = "lower(task_id) LIKE lower(?) ESCAPE '\\'", f"%{escaped}%"
-        for scope in (_AMONG_NEWEST, _AMONG_ALL):
-            for where, pattern in (without_date, part):
-                if found := self._newest(f"{scope.format(where)} AND {_NO_OFFER}", (pattern,), _MAX_MATCHES):
-                    return found
-        return self._newest(_AMONG_ALL.format(part[0]), part[1:], _MAX_MATCHES)
+        patterns = f"%{escaped}%", f"task\\_{'_' * 8}\\_{escaped}"
+        for where, pattern in ((_WITHOUT_DATE, patterns[1]), (_PART, patterns[0])):
+            if found := self._newest(f"{_RECENT} AND {where} AND {_NO_OFFER}", (pattern,), _MAX_MATCHES):
+                return found
+        first = f"CASE WHEN {_WITHOUT_DATE} THEN 0 ELSE 1 END, task_id DESC"
+        rows = self._db.execute(f"SELECT task_id FROM tasks WHERE {_PART} ORDER BY {first} LIMIT ?", (*patterns, _MAX_MATCHES))
+        found = [task_id for (task_id,) in rows]
+        found = [task_id for task_id in found if short_id(task_id).lower() == reference.lower()] or found
+        return found and (self._newest(f"task_id IN ({places(found)}) AND {_NO_OFFER}", found, _MAX_MATCHES) or found)
 
     def _newest(self, where: str, values: Sequence[object], limit: int) -> Sequence[str]:
         return [row[0] for row in self._db.execute(f"SELECT task_id FROM tasks WHERE {where} ORDER BY seq DESC LIMIT ?", (*values, limit))]

@@ -50,6 +50,15 @@ class QueryContract:
         submit(ledger, "task_20260210_120000_make")
         assert ledger.queries.find("120000_make", None) == ["task_20260210_120000_make", "task_20260209_120000_make"]
 
+    def test_old_tasks_are_found_by_a_part_that_no_new_one_contains(self, ledger: Ledger) -> None:
+        old = ["task_20260101_120000_Build", "task_20260101_120000_Build_2", "task_20260102_120000_x"]
+        for task_id in (*old, "task_20260103_130000_new"):
+            submit(ledger, task_id)
+        ledger.database.write("UPDATE tasks SET seq = seq + 20000 WHERE task_id = 'task_20260103_130000_new'")
+        assert list(ledger.queries.find("0000_build", "/p")) == old[1::-1] and list(ledger.queries.find("120000_build", "/p")) == old[:1]
+        assert list(ledger.queries.find("02_1", "/p")) == old[2:] and ledger.queries.find("nothing", "/p") == []
+        assert list(ledger.queries.find("0000_", "/p")) == ["task_20260103_130000_new"]
+
     def test_a_label_takes_precedence_over_a_part_of_an_id(self, ledger: Ledger) -> None:
         submit(ledger, "task_nightly_old")
         submit(ledger, "task_other", name="nightly")

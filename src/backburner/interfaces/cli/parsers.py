@@ -500,7 +500,7 @@ VERBS: dict[str, tuple[str, Callable[[Parser], None]]] = {
     "mcp": ("Run an MCP server.", _mcp),
     "add": ("Add a recurring task: a command or a prompt with a schedule.", _add),
     "propose": ("Propose a recurring task for a person to approve.", _propose),
-    "edit": ("Change the schedule, command, prompt or notices of a recurring task.", _edit),
+    "edit": ("Change the schedule, command or notices of a recurring task.", _edit),
     "pause": ("Pause a recurring task.", _ids),
     "unpause": ("Continue a paused recurring task.", _ids),
     "run-now": ("Run a recurring task now, once.", _run_now),

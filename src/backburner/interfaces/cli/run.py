@@ -158,13 +158,14 @@ def approval_of(app: App, caller: Caller, submission: Submission, yes: bool) -> 
     verdict = app.gate.check(submission)
     if yes:
         app.identity.require_person(caller)
+    else:
+        app.gate.require_program(submission)
     if verdict.decision != "ask" and not (yes and verdict.decision == "sandbox"):
         return None, None
     from backburner.interfaces.cli.approval_prompt import Answer, ask, can_ask
 
     seen = None
     if not yes and can_ask() and _is_person(app, caller):
-        app.gate.require_program(submission)
         seen = app.gate.fingerprint(submission)
         match ask(submission, verdict, app.recurring.explain(submission) if submission.is_recurring else None, seen):
             case Answer.NO:
