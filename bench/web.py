@@ -42,10 +42,12 @@ time.sleep(600)
 _WATCH_STAMPS = """() => {
   window.delays = []; let last = 0;
   const look = () => {
+    let newest = 0;
     for (const line of document.querySelectorAll('.log-line .t')) {
       const stamp = Number(/^stamp ([0-9.]+)/.exec(line.textContent)?.[1]);
-      if (stamp > last) { last = stamp; delays.push(Date.now() - stamp * 1000); }
+      newest = Math.max(newest, stamp || 0);
     }
+    if (newest > last) { last = newest; delays.push(Date.now() - newest * 1000); }
     requestAnimationFrame(look);
   };
   look();
