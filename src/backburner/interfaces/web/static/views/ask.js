@@ -261,7 +261,7 @@ export function askView(wanted) {
 const statusOf = (row) => `${row.status} ${row.needs_you} ${row.fingerprint} ${row.run_id}`;
 
 /** @param {string} via */
-export const viaText = (via) => (via.startsWith("web:") ? "this web page or another" : via === "cli" ? "a terminal" : via.replace(/^channel:/, ""));
+export const viaText = (via) => (via.startsWith("web:") ? "the web interface" : via === "cli" ? "a terminal" : via.replace(/^channel:/, ""));
 
 /** @param {string} level @returns {import("../dom.js").Child[]} */
 function withoutPasskey(level) {
