@@ -5,7 +5,7 @@ import { h, icon } from "../dom.js";
 import { diffView } from "../diff-view.js";
 import { viaText } from "./ask.js";
 import { LogView } from "../log-view.js";
-import { ApiError, download, get, post, runPath, taskPath } from "../net.js";
+import { download, errorText, get, post, runPath, taskPath } from "../net.js";
 import { changed, isLive, onMessage, store } from "../store.js";
 import { baseName, bytes, cliLine, copyButton, duration, exactTime, money, number, path, sinceMs, stateBadge, stateIcon, title, visible, visibleText, when } from "../text.js";
 
@@ -35,7 +35,7 @@ export function taskView(reference, wantedRun) {
       if (wantedRun || task.run_count > 1) loaded.runs = (await get(`${taskPath(task.task_id)}/runs`, { limit: 200 })).items;
       await loadTab();
     } catch (error) {
-      problem = error instanceof ApiError ? error.message : String(error);
+      problem = errorText(error);
     }
     changed();
   }
@@ -85,7 +85,7 @@ export function taskView(reference, wantedRun) {
       if (verb === "restart" && answer.task_id !== task.task_id) return go(path(answer.task_id));
       task = await get(taskPath(task.task_id));
     } catch (error) {
-      actionProblem = error instanceof ApiError ? error.message + (error.fields.do ? ` (${error.fields.do})` : "") : String(error);
+      actionProblem = errorText(error);
     } finally {
       isBusy = "";
       changed();
