@@ -23,6 +23,7 @@ from bench import (
     schedules,
     startup,
     throughput,
+    web,
 )
 from bench.home import MEMORY
 from bench.rounds import Figures
@@ -78,6 +79,7 @@ GROUPS: dict[str, Callable[[bool], list[Figures]]] = {
     "sandbox": lambda quick: sandbox.measure(2 if quick else 10),
     "gate": lambda quick: gate.measure(2 if quick else 10),
     "schedules": lambda quick: schedules.measure(1 if quick else 5),
+    "web": lambda quick: web.measure(1 if quick else 3),
 }
 
 
@@ -197,6 +199,34 @@ LINES: list[Line] = [
     Line("schedules", "first tick after a start, 10,000 schedules", "", lambda round: round["first 10,000"], "ms"),
     Line("schedules", "engine with 10 schedules: memory", "", lambda round: round["MB 10"], "MB"),
     Line("schedules", "engine with 10,000 schedules: memory", "", lambda round: round["MB 10,000"], "MB"),
+    *(
+        Line("web", what, "", lambda round, name=name: round[name], unit, limit)
+        for what, name, unit, limit in (
+            ("backburner web until it answers", "server start", "ms", 250),
+            ("first paint of the board, 10,000 tasks", "paint", "ms", 200),
+            ("backburner web until the page is painted", "start and paint", "ms", 700),
+            ("requests until the first paint", "requests", "", 4),
+            ("size of the scripts", "JS", "kB", 90),
+            ("size of the stylesheet", "CSS", "kB", 24),
+            ("board, 10,000 tasks: time of the server", "board", "ms", None),
+            ("filter of 10,000 tasks: time of the server", "filter, server", "ms", None),
+            ("filter of 10,000 tasks until it is painted", "filter", "ms", 100),
+            ("scrolling through 10,000 tasks: frame, 95th percentile", "frame p95", "ms", 32),
+            ("task submitted until painted, 50 live runs: median", "event p50", "ms", 40),
+            ("task submitted until painted, 50 live runs: worst of 20", "event p99", "ms", 150),
+            ("line written until painted: median", "line p50", "ms", 80),
+            ("5,000 lines per second: worst delay", "flood worst", "ms", 1000),
+            ("log of 100,000 lines: its end", "tail", "ms", 200),
+            ("log of 100,000 lines: jump to a line", "jump", "ms", 100),
+            ("log of 100,000 lines: find 25,000 matches", "find all", "ms", 400),
+            ("memory of the page: board", "heap", "MB", 60),
+            ("memory of the page: log of 100,000 lines", "heap, log", "MB", 60),
+            ("memory of the web process", "RSS", "MB", 45),
+            ("memory of the web process for each client", "RSS per client", "MB", 1),
+            ("idle web process: wake-ups per second", "wake-ups", "", 0.2),
+            ("nine more tabs until all are live", "ten tabs", "ms", None),
+        )
+    ),
 ]
 
 

@@ -6,6 +6,7 @@ is reached, a new one replaces the one that has been sending its header for long
 
 import asyncio
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import uvicorn
@@ -21,8 +22,35 @@ def http_server(
 ) -> uvicorn.Server:
     """A server for an ASGI app; `options` are uvicorn's."""
     protocol: Any = functools.partial(_Connection, max_connections=max_connections, header_timeout=header_timeout)
-    config = uvicorn.Config(app, http=protocol, ws="none", log_level="warning", access_log=False, timeout_graceful_shutdown=2, **options)
-    return uvicorn.Server(config)
+    settings: dict[str, Any] = {"log_level": "warning", "access_log": False, "timeout_graceful_shutdown": 2, "date_header": False}
+    return _Server(uvicorn.Config(app, http=protocol, ws="none", **settings, **options))
+
+
+class _Server(uvicorn.Server):
+    """A server that sleeps while nothing happens. uvicorn's own wakes up ten times a second, for the header `Date` and to look for its end."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        self._is_stopping = False
+        self._wake: Callable[[], object] | None = None
+        super().__init__(config)
+
+    @property
+    def should_exit(self) -> bool:  # type: ignore[override]
+        return self._is_stopping
+
+    @should_exit.setter
+    def should_exit(self, value: bool) -> None:
+        self._is_stopping = value
+        if value and self._wake:
+            self._wake()
+
+    async def main_loop(self) -> None:
+        loop, stop = asyncio.get_running_loop(), asyncio.Event()
+        self._wake = lambda: loop.call_soon_threadsafe(stop.set)  # it may be called by a signal handler or another thread
+        await self.on_tick(0)
+        if not self.should_exit:
+            await stop.wait()
+        self._wake = None
 
 
 class _Connection(H11Protocol):

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from backburner.testing.scripted_model import ScriptedModel
 
-SCREENS = ("now", "ask", "run", "agent", "tools", "details", "events", "inbox", "audit", "settings")
+SCREENS = ("now", "ask", "run", "agent", "tools", "details", "why", "events", "inbox", "audit", "settings")
 HOSTILE = "</title><img src=x onerror=alert(1)>\u202e"
 
 
@@ -46,7 +46,12 @@ def served(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 def address(served: ServedHome, screen: str) -> str:
     task = {"ask": f"/ask/{served.asks}", "run": f"/t/{served.run}", "agent": f"/t/{served.agent}", "tools": f"/t/{served.agent}?tab=tools"}
-    tabs = {"details": f"/t/{served.run}?tab=details", "events": f"/t/{served.run}?tab=events", "now": "/"}
+    tabs = {
+        "details": f"/t/{served.run}?tab=details",
+        "why": f"/t/{served.run}?tab=why",
+        "events": f"/t/{served.run}?tab=events",
+        "now": "/",
+    }
     return served.address + ({**task, **tabs}.get(screen) or f"/{screen}")
 
 
@@ -60,6 +65,7 @@ def show(page: Page, served: ServedHome, screen: str) -> None:
         "agent": ".message",
         "tools": ".tool",
         "details": ".facts",
+        "why": ".why",
         "events": ".events li",
     }
     expect(page.locator(shown.get(screen, "main h2, main .rows li, main .panel")).first).to_be_visible()
@@ -74,6 +80,13 @@ def test_no_screen_has_an_accessibility_error(another, served: ServedHome, theme
         show(page, served, screen)
         found = axe.run(page).response["violations"]
         assert not found, (screen, [(one["id"], [node["html"][:160] for node in one["nodes"]][:3]) for one in found])
+
+
+def test_the_description_of_the_api_has_no_accessibility_error(another, served: ServedHome) -> None:  # type: ignore[no-untyped-def]
+    page = another(size=PHONE, color_scheme="dark", phone=True)
+    page.goto(f"{served.address}/api")
+    expect(page.get_by_role("heading", name="The API of Backburner")).to_be_visible()
+    assert not Axe().run(page).response["violations"] and page.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
 
 
 def test_every_screen_fits_a_narrow_window(another, served: ServedHome) -> None:  # type: ignore[no-untyped-def]

@@ -74,3 +74,12 @@ class EventContract:
         rest = ledger.events.of_kinds(["kind_0", "kind_1"], (first[-1].at, first[-1].event_id), 3)
         assert [event.task_id for event in rest] == ["task_0"]
         assert [event.task_id for event in ledger.events.of_kinds(["kind_1"], (NOW + 9, 0), 9, since=NOW + 1)] == ["task_3"]
+
+    def test_the_rejection_of_a_task_is_found_with_its_reason(self, ledger: Ledger) -> None:
+        for task_id in ("task_x", "task_y"):
+            propose(ledger, task_id)
+        ledger.tasks.refuse("task_x", expired=False, now=NOW + 1, via="cli", reason="not now")
+        ledger.tasks.refuse("task_y", expired=True, now=NOW + 2)
+        event = ledger.events.rejection("task_x")
+        assert event is not None and (event.at, event.data) == (NOW + 1, {"via": "cli", "reason": "not now"})
+        assert ledger.events.rejection("task_y") is None

@@ -103,7 +103,7 @@ def inbox(app: App, call: Call) -> dict[str, object]:
     is_read = call.get("read", False)
     found = app.inbox.notices(unread=not is_read, limit=limit_of(call, 200, 1000) if is_read else None)
     return {
-        "items": [_notice(notice) for notice in sorted(found, key=lambda notice: -notice.notice_id)],
+        "items": [_notice(notice) for notice in sorted(found, key=lambda notice: (-notice.created_at, -notice.notice_id))],
         "quiet_hours": app.config.text("notify.quiet_hours"),
         "digest_minutes": app.config.number("notify.digest_minutes"),
         "failed": len(app.deliveries.failed()),

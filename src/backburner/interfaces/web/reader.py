@@ -34,13 +34,10 @@ def reader_page(operations: Sequence[Operation], base: str, found: Assets) -> by
 
 
 def _operation(operation: Operation, base: str) -> str:
-    rows = "".join(
-        f"<div><dt><code>{html.escape(name)}</code></dt><dd>{html.escape(kind)}</dd></div>" for name, kind in _parameters(operation.takes)
-    )
-    facts = f'<dl class="facts">{rows}</dl>' if rows else ""
+    parameters = ", ".join(f"<code>{html.escape(name)}</code> ({html.escape(kind)})" for name, kind in _parameters(operation.takes))
     return (
         f"<article><h3><code>{operation.method} {html.escape(base + operation.path)}</code></h3><p>{html.escape(operation.summary)}</p>"
-        f'<p class="muted">{html.escape(WHO[operation.who])}</p>{facts}</article>'
+        f'{f"<p>Takes {parameters}.</p>" if parameters else ""}<p class="muted">{html.escape(WHO[operation.who])}</p></article>'
     )
 
 

@@ -48,6 +48,15 @@ export class ApiError extends Error {
   }
 }
 
+/** What went wrong, in words, with what would help. @param {unknown} error */
+export const errorText = (error) => (error instanceof ApiError ? error.message + (error.fields.do ? ` (${error.fields.do})` : "") : error instanceof Error ? error.message : String(error));
+
+/** The answer of a passkey to a challenge of the server. @param {any} challenge */
+export async function signed(challenge) {
+  const proof = /** @type {any} */ (await navigator.credentials.get({ publicKey: PublicKeyCredential.parseRequestOptionsFromJSON(challenge.publicKey) }));
+  return { nonce: challenge.nonce, proof: proof.toJSON() };
+}
+
 /** @type {() => void} */
 let onUnpaired = () => {};
 /** @param {() => void} listener */

@@ -4,7 +4,7 @@
 import { go, openLink } from "../app.js";
 import { find, h, icon } from "../dom.js";
 import { LogView } from "../log-view.js";
-import { ApiError, get, post, taskPath } from "../net.js";
+import { ApiError, errorText, get, post, signed, taskPath } from "../net.js";
 import { changed, isLive, onMessage, store, waitingForYou } from "../store.js";
 import { announce, baseName, cliLine, copyButton, duration, exactTime, money, number, path, serverNow, stateBadge, title, visible, visibleText, when } from "../text.js";
 
@@ -73,7 +73,7 @@ export function askView(wanted) {
       card = answer;
       loadedStatus = statusOf(answer.task);
     } catch (error) {
-      problem = error instanceof ApiError ? error.message : String(error);
+      problem = errorText(error);
     }
     changed();
   }
@@ -87,14 +87,12 @@ export function askView(wanted) {
     try {
       const challenge = await post(`${taskPath(card.task.task_id)}/challenge`, { seen: card.seen, choice });
       await checkChallenge(challenge, card, choice);
-      const proof = await navigator.credentials.get({ publicKey: PublicKeyCredential.parseRequestOptionsFromJSON(challenge.publicKey) });
-      const row = await post(`${taskPath(card.task.task_id)}/approve`, { nonce: challenge.nonce, seen: card.seen, choice, proof: /** @type {any} */ (proof).toJSON() });
+      const row = await post(`${taskPath(card.task.task_id)}/approve`, { ...(await signed(challenge)), seen: card.seen, choice });
       store.rows.set(row.task_id, row);
       announce("Approved.");
     } catch (error) {
-      if (!(error instanceof ApiError)) problem = error instanceof DOMException ? "The passkey was not used. Nothing was approved." : String(error);
-      else if (error.code === "question_changed") problem = "What would run has changed since you looked. Nothing was approved.";
-      else problem = error.message;
+      const isChanged = error instanceof ApiError && error.code === "question_changed";
+      problem = error instanceof DOMException ? "The passkey was not used. Nothing was approved." : isChanged ? "What would run has changed since you looked. Nothing was approved." : errorText(error);
     }
     await load();
     isBusy = false;
@@ -111,7 +109,7 @@ export function askView(wanted) {
       store.rows.set(row.task_id, row);
       announce("Rejected.");
     } catch (error) {
-      problem = error instanceof ApiError ? error.message : String(error);
+      problem = errorText(error);
     }
     await load();
     isBusy = false;
@@ -261,7 +259,7 @@ export function askView(wanted) {
 const statusOf = (row) => `${row.status} ${row.needs_you} ${row.fingerprint} ${row.run_id}`;
 
 /** @param {string} via */
-export const viaText = (via) => (via.startsWith("web:") ? "this web page or another" : via === "cli" ? "a terminal" : via.replace(/^channel:/, ""));
+export const viaText = (via) => (via.startsWith("web:") ? "the web interface" : via === "cli" ? "a terminal" : via.replace(/^channel:/, ""));
 
 /** @param {string} level @returns {import("../dom.js").Child[]} */
 function withoutPasskey(level) {

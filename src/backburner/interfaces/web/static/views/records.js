@@ -2,7 +2,7 @@
 
 import { query, setQuery } from "../app.js";
 import { h, icon } from "../dom.js";
-import { ApiError, get, post } from "../net.js";
+import { errorText, get, post } from "../net.js";
 import { changed, loadHome, onMessage, store } from "../store.js";
 import { announce, baseName, copyButton, duration, path, visible, visibleText, when } from "../text.js";
 
@@ -45,7 +45,7 @@ export function inboxView() {
       answer = await get("/inbox", { read: query("show") === "all", limit: 200 });
       failed = answer.failed ? (await get("/notices", { failed: true })).items : [];
     } catch (error) {
-      problem = error instanceof ApiError ? error.message : String(error);
+      problem = errorText(error);
     }
     changed();
   };
@@ -55,7 +55,7 @@ export function inboxView() {
       announce(said);
       problem = "";
     } catch (error) {
-      problem = error instanceof ApiError ? error.message : String(error);
+      problem = errorText(error);
     }
     await Promise.all([load(), loadHome()]);
   };
@@ -115,7 +115,7 @@ export function auditView() {
       items = more ? [...items, ...answer.items] : answer.items;
       [next, problem, isLoaded] = [answer.next || "", "", true];
     } catch (error) {
-      problem = error instanceof ApiError ? error.message : String(error);
+      problem = errorText(error);
     }
     changed();
   };

@@ -2,7 +2,7 @@
 
 import { dialog } from "../app.js";
 import { h, icon } from "../dom.js";
-import { ApiError, get, keepCredential, post, remove } from "../net.js";
+import { ApiError, errorText, get, keepCredential, post, remove, signed } from "../net.js";
 import { changed, loadHome, setSetting, setting, store } from "../store.js";
 import { announce, cliLine, serverNow, setClock, visible, visibleText, when } from "../text.js";
 
@@ -46,7 +46,7 @@ export function settingsView() {
       changed();
       await untilActive(pending.passkey_id);
     } catch (error) {
-      passkeyProblem = error instanceof DOMException ? "No passkey was added: the dialog was cancelled, or this passkey is already there." : error instanceof Error ? error.message : String(error);
+      passkeyProblem = error instanceof DOMException ? "No passkey was added: the dialog was cancelled, or this passkey is already there." : errorText(error);
     }
     pending = null;
     await Promise.all([load(), loadHome()]);
@@ -67,10 +67,9 @@ export function settingsView() {
     passkeyProblem = "";
     try {
       const challenge = await post(`/passkeys/${id}/challenge`);
-      const proof = /** @type {any} */ (await navigator.credentials.get({ publicKey: PublicKeyCredential.parseRequestOptionsFromJSON(challenge.publicKey) }));
-      await post(`/passkeys/${id}/confirm`, { nonce: challenge.nonce, proof: proof.toJSON() });
+      await post(`/passkeys/${id}/confirm`, await signed(challenge));
     } catch (error) {
-      passkeyProblem = error instanceof DOMException ? "The passkey was not used." : error instanceof Error ? error.message : String(error);
+      passkeyProblem = error instanceof DOMException ? "The passkey was not used." : errorText(error);
     }
     await load();
   }
@@ -80,11 +79,10 @@ export function settingsView() {
     try {
       const wanted = { kind: "trust", cwd };
       const challenge = await post("/grants/challenge", wanted);
-      const proof = /** @type {any} */ (await navigator.credentials.get({ publicKey: PublicKeyCredential.parseRequestOptionsFromJSON(challenge.publicKey) }));
-      await post("/grants", { ...wanted, nonce: challenge.nonce, proof: proof.toJSON() });
+      await post("/grants", { ...wanted, ...(await signed(challenge)) });
       announce("The project is trusted.");
     } catch (error) {
-      problem = error instanceof DOMException ? "The passkey was not used. Nothing was changed." : error instanceof Error ? error.message : String(error);
+      problem = error instanceof DOMException ? "The passkey was not used. Nothing was changed." : errorText(error);
     }
     await load();
   }
@@ -98,7 +96,7 @@ export function settingsView() {
         return location.reload();
       }
     } catch (error) {
-      problem = error instanceof ApiError ? `${error.message}${error.fields.do ? ` (${error.fields.do})` : ""}` : String(error);
+      problem = errorText(error);
     }
     await load();
   }
@@ -191,7 +189,7 @@ export function pairView(paired) {
       }
     } catch (error) {
       pairing = null;
-      problem = error instanceof ApiError ? error.message : String(error);
+      problem = error instanceof Error ? error.message : String(error);
       help = error instanceof ApiError ? error.fields.do || "" : "";
     }
     changed();

@@ -3,8 +3,9 @@
 import { dialog, go, openLink, query, setQuery } from "../app.js";
 import { h, icon } from "../dom.js";
 import { diffView } from "../diff-view.js";
+import { viaText } from "./ask.js";
 import { LogView } from "../log-view.js";
-import { ApiError, download, get, post, runPath, taskPath } from "../net.js";
+import { download, errorText, get, post, runPath, taskPath } from "../net.js";
 import { changed, isLive, onMessage, store } from "../store.js";
 import { baseName, bytes, cliLine, copyButton, duration, exactTime, money, number, path, sinceMs, stateBadge, stateIcon, title, visible, visibleText, when } from "../text.js";
 
@@ -34,7 +35,7 @@ export function taskView(reference, wantedRun) {
       if (wantedRun || task.run_count > 1) loaded.runs = (await get(`${taskPath(task.task_id)}/runs`, { limit: 200 })).items;
       await loadTab();
     } catch (error) {
-      problem = error instanceof ApiError ? error.message : String(error);
+      problem = errorText(error);
     }
     changed();
   }
@@ -84,7 +85,7 @@ export function taskView(reference, wantedRun) {
       if (verb === "restart" && answer.task_id !== task.task_id) return go(path(answer.task_id));
       task = await get(taskPath(task.task_id));
     } catch (error) {
-      actionProblem = error instanceof ApiError ? error.message + (error.fields.do ? ` (${error.fields.do})` : "") : String(error);
+      actionProblem = errorText(error);
     } finally {
       isBusy = "";
       changed();
@@ -255,7 +256,7 @@ export function taskView(reference, wantedRun) {
       null,
       h("p.big.break", null, ...visible(found.sentence)),
       found.do && cliLine(found.do),
-      h("p.muted", null, decided, found.via ? ` via ${visibleText(found.via)} ` : " ", found.at ? when(found.at) : null, found.rule ? [" · rule ", h("code", null, ...visible(found.rule, true))] : null),
+      h("p.muted", null, decided, found.via ? ` via ${visibleText(viaText(found.via))} ` : " ", found.at ? when(found.at) : null, found.rule ? [" · rule ", h("code", null, ...visible(found.rule, true))] : null),
       h("ul", null, ...found.reasons.map((reason) => h("li", null, ...visible(reason, true)))),
     );
   }
@@ -273,7 +274,7 @@ export function taskView(reference, wantedRun) {
       fact("agent", now.agent),
       fact("directory", code(now.cwd)),
       fact("asked by", `${now.client || "you"}${now.session ? ` · ${now.session}` : ""}`),
-      fact("approved", now.approved_by && h("span", null, `${now.approved_by === "auto" ? "automatically" : `by ${visibleText(now.approved_by)}`} via ${visibleText(now.approved_via)}, rule ${visibleText(now.rule || "none")} `, when(now.approved_at))),
+      fact("approved", now.approved_by && h("span", null, `${now.approved_by === "auto" ? "automatically" : now.approved_by === "user" ? "by you" : `by ${visibleText(now.approved_by)}`} via ${visibleText(viaText(now.approved_via || ""))}, rule ${visibleText(now.rule || "none")} `, when(now.approved_at))),
       fact("reasons", now.reasons?.join("; ")),
       fact("sandbox", now.sandbox),
       fact("schedule", task.when && h("span", null, ...visible(task.when), ...(task.next_runs || []).slice(0, 5).map((time) => h("div.num.muted", null, exactTime(time))))),
