@@ -13,11 +13,12 @@ import pytest
 pytest.register_assert_rewrite("contract")
 
 from conftest import wait_until  # noqa: E402
-from contract.cases import NOW, submit  # noqa: E402
+from contract.cases import NOW, OURS, done, submit  # noqa: E402
 from postgres_server import HOST_ID, LedgerDatabase, PostgresServer  # noqa: E402
 from test_portable_sql import SHARED  # noqa: E402
 
 from backburner.core.errors import LedgerTooNew, LedgerUnavailable  # noqa: E402
+from backburner.core.models import ENGINE  # noqa: E402
 from backburner.store import postgres_schema  # noqa: E402
 from backburner.store.ledger import Ledger, open_postgres_ledger  # noqa: E402
 from backburner.store.migrations import VERSION  # noqa: E402
@@ -210,6 +211,28 @@ def test_a_character_that_postgres_cannot_store_is_replaced(url: str) -> None:
     ledger.close()
 
 
+def test_the_environment_of_a_command_stays_on_its_host(url: str, tmp_path: Path) -> None:
+    ledger = open_postgres_ledger(url, str(tmp_path), HOST_ID)
+    environments = [{"TOKEN": "secret", "N": str(number)} for number in range(2)]
+    for number, environment in enumerate(environments):
+        submit(ledger, f"task_{number}", environment=environment)
+        submit(ledger, f"task_{number}_again", environment=environment)
+    stored = [row[0] for row in ledger.database.execute("SELECT body FROM environments")]
+    folder = tmp_path / "environments"
+    assert sorted(stored) == sorted(path.name for path in folder.iterdir()) and len(stored) == 2 and "secret" not in str(stored)
+    assert folder.stat().st_mode & 0o777 == 0o700 and {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
+    assert ledger.queries.environment("task_1") == environments[1]
+    work = ledger.runs.claim(ENGINE, OURS, 9, NOW)
+    assert [claimed.environment for claimed in work] == [environments[number] for number in (0, 0, 1, 1)]
+    ledger.runs.settle([done(claimed.run) for claimed in work], OURS)
+    ledger.tasks.clear(["task_0", "task_0_again"], NOW)
+    assert len(list(folder.iterdir())) == 1 and ledger.queries.environment("task_1") == environments[1]
+    ledger.close()
+    elsewhere = open_postgres_ledger(url, str(tmp_path / "other"), HOST_ID)
+    assert elsewhere.queries.environment("task_1") == {}
+    elsewhere.close()
+
+
 # -- connections
 
 
@@ -244,7 +267,9 @@ def test_a_server_that_is_away_is_one_sentence_with_its_address(tmp_path: Path) 
         PostgresDatabase(f"postgresql://anna:secret@/ledger?host={tmp_path}&sslmode=disable")
     text = str(failed.value)
     assert (
-        text.startswith(f"Cannot use the ledger postgresql://anna@/ledger?host={tmp_path}: ") and "\n" not in text and "secret" not in text
+        text.startswith(f"Cannot reach the ledger postgresql://anna@/ledger?host={tmp_path}: ")
+        and text.endswith("No such file or directory.")
+        and "secret" not in text
     )
 
 
