@@ -19,9 +19,9 @@ from test_portable_sql import SHARED  # noqa: E402
 
 from backburner.core.errors import LedgerTooNew, LedgerUnavailable  # noqa: E402
 from backburner.core.models import ENGINE  # noqa: E402
-from backburner.store import postgres_schema  # noqa: E402
+from backburner.store import postgres, postgres_schema  # noqa: E402
 from backburner.store.ledger import Ledger, open_postgres_ledger  # noqa: E402
-from backburner.store.migrations import VERSION  # noqa: E402
+from backburner.store.migrations import MIGRATIONS, VERSION  # noqa: E402
 from backburner.store.postgres import PostgresDatabase  # noqa: E402
 from backburner.store.postgres_schema import migrate  # noqa: E402
 from backburner.store.sqlite import SqliteDatabase  # noqa: E402
@@ -72,6 +72,23 @@ def test_migrating_twice_changes_nothing_the_second_time(empty_url: str) -> None
     assert migrate(empty_url, host_id="a", home="/a")[1:] == (0, VERSION)
     assert migrate(empty_url, host_id="a", home="/a")[1:] == (VERSION, VERSION)
     PostgresDatabase(empty_url, host_id="a").close()
+
+
+def test_an_upgrade_applies_the_migrations_that_are_missing(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    migrate(empty_url, host_id="a", home="/a")
+    added = "ALTER TABLE cursors ADD COLUMN note TEXT; CREATE TABLE added (id INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL);"
+    monkeypatch.setattr(postgres_schema, "MIGRATIONS", (*MIGRATIONS, added))
+    for module in (postgres_schema, postgres):
+        monkeypatch.setattr(module, "VERSION", VERSION + 1)
+    with pytest.raises(LedgerUnavailable, match=f"it has schema {VERSION}, and"):
+        PostgresDatabase(empty_url)
+    assert migrate(empty_url, host_id="a", home="/a")[1:] == (VERSION, VERSION + 1)
+    db = PostgresDatabase(empty_url, host_id="a")
+    with db.transaction():
+        db.write("INSERT INTO added (at) VALUES (?)", (NOW,))
+        db.write("INSERT INTO cursors (name, position, note) VALUES (?, ?, ?)", ("a", 1, "b"))
+    assert db.one("SELECT id, at FROM added") == (1, NOW) and db.server_settings()["collations"] == "C"
+    db.close()
 
 
 def test_concurrent_migrations_create_the_tables_once(empty_url: str) -> None:
