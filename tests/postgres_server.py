@@ -90,6 +90,15 @@ class PostgresServer:
         self.administer(f"CREATE DATABASE {name} OWNER {OWNER} TEMPLATE template0 ENCODING 'UTF8' {_DATABASES[kind]}")
         return self.url(name)
 
+    def require_password(self, user: str, password: str) -> None:
+        """Create a user that must give a password, unlike the others."""
+        from conftest import wait_until
+
+        rules = self._data / "pg_hba.conf"
+        rules.write_text(f"local all {user} scram-sha-256\n{rules.read_text()}")
+        self.administer(f"CREATE ROLE {user} LOGIN SUPERUSER PASSWORD '{password}'; SELECT pg_reload_conf()")
+        wait_until(lambda: not self._accepts(user), "the server to ask for the password", seconds=60)
+
     def terminate_connections(self, database: str) -> int:
         """End the connections of OWNER to a database, as an administrator may; returns how many."""
         rows = self.administer(
@@ -98,18 +107,23 @@ class PostgresServer:
         return len(rows)
 
     def _wait_until_ready(self) -> None:
-        import psycopg
         from conftest import wait_until
 
         def ready() -> bool:
             assert self._process and self._process.poll() is None, (self.folder / "log").read_text()
-            try:
-                psycopg.connect(self.url("postgres", "postgres")).close()
-            except psycopg.OperationalError:
-                return False
-            return True
+            return self._accepts("postgres")
 
         wait_until(ready, "Postgres to accept connections", seconds=60)
+
+    def _accepts(self, user: str) -> bool:
+        """Whether a user can connect without a password."""
+        import psycopg
+
+        try:
+            psycopg.connect(self.url("postgres", user), passfile="/dev/null").close()
+        except psycopg.OperationalError:
+            return False
+        return True
 
     def _call(self, command: Sequence[str]) -> None:
         done = subprocess.run(self._as_ordinary_user(command), cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=300)

@@ -12,6 +12,7 @@ import pytest
 from conftest import CONFIG, HomeCli, wait_until
 from postgres_server import LedgerDatabase, PostgresServer
 
+from backburner.interfaces.cli.doctor import _server
 from backburner.system import processes
 
 WAIT = 60.0  # seconds; a machine with many tests at a time is slow
@@ -218,6 +219,22 @@ def test_the_address_can_only_be_set_in_the_file(home_cli: HomeCli, database: Le
     assert done.returncode == 2 and "can only be set in" in done.stderr
 
 
+def test_the_password_is_read_from_a_file_that_a_variable_names(home_cli: HomeCli, postgres_server: PostgresServer, tmp_path: Path) -> None:
+    postgres_server.require_password("guarded", "secret")
+    postgres_server.create_database("guarded")
+    passwords = tmp_path / "passwords"
+    passwords.touch(0o600)
+    passwords.write_text("*:*:*:guarded:secret\n")
+    home_cli.configure(f'{CONFIG}\n[store]\nurl = "{postgres_server.url("guarded", "guarded")}"\n')
+    done = home_cli.cli("migrate")
+    assert done.returncode == 1 and "no password supplied" in done.stderr
+    home_cli.environ["PGPASSFILE"] = str(passwords)
+    home_cli.ok("migrate")
+    task_id = home_cli.run("true")  # by the engine, which needs the file too
+    wait_until(lambda: has_status(home_cli, task_id, "completed"), "the command to end", WAIT)
+    home_cli.stop_engine()
+
+
 def test_an_invalid_config_does_not_lead_to_another_ledger(home: HomeCli) -> None:
     task_id = home.run("true")
     home.ok("wait", task_id)
@@ -261,6 +278,36 @@ def test_doctor_checks_the_server(home: HomeCli, database: LedgerDatabase, postg
         assert "some columns of the ledger have another collation than C" in home.cli("doctor").stdout
     finally:
         postgres_server.administer('ALTER TABLE backburner.cursors ALTER name TYPE TEXT COLLATE "C"', database.name)
+
+
+_SOUND = {
+    "server_version_num": "150018",
+    "server_version": "15.18",
+    "server_encoding": "UTF8",
+    "collations": "C",
+    "fsync": "on",
+    "synchronous_commit": "on",
+    "encrypted": "yes",
+    "sslmode": "verify-full",
+    "host": "db.example.net",
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({}, None),
+        ({"server_version_num": "140011", "server_version": "14.11"}, "the server is Postgres 14.11, which is too old"),
+        ({"server_encoding": "SQL_ASCII"}, "the encoding of the database is SQL_ASCII"),
+        ({"synchronous_commit": "off"}, "synchronous_commit is off"),
+        ({"encrypted": "no", "sslmode": "prefer"}, "the connection to db.example.net is not encrypted"),
+        ({"sslmode": "require"}, "the connection to db.example.net is encrypted, but the server is not verified"),
+        *[({"encrypted": "no", "sslmode": "prefer", "host": host}, None) for host in ("/run/postgresql", "127.0.0.1", "localhost", "::1")],
+    ],
+)
+def test_doctor_names_what_is_wrong_with_a_server(changed: dict[str, str], problem: str | None) -> None:
+    found = list(_server({**_SOUND, **changed}))
+    assert [finding.what.startswith(problem or "") and not finding.ok for finding in found] == ([True] if problem else [])
 
 
 def test_a_backup_is_left_to_the_tools_of_postgres(home: HomeCli, tmp_path: Path) -> None:

@@ -222,10 +222,7 @@ def unavailable(error: psycopg.Error, path: str) -> LedgerUnavailable:
     reasons = {
         "55P03": f"another process has kept it locked for {_LOCK_SECONDS} s",
         "53100": "the disk of the server is full",
-        "53300": "the server accepts no more connections",
-        "25P03": "the server ended a change that was not finished within 5 s",
-        "42501": "the user may not use its tables",
-        "25006": "it cannot be written",
+        "25006": "it cannot be written: the server is a standby or read-only",
     }
     return LedgerUnavailable(reasons.get(error.sqlstate or "") or _one_line(error), path=path)
 
