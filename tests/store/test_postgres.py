@@ -220,8 +220,8 @@ def test_every_statement_of_the_repositories_can_be_prepared(db: PostgresDatabas
 # -- text
 
 
-def test_a_character_that_postgres_cannot_store_is_replaced(url: str) -> None:
-    ledger = open_postgres_ledger(url, "/home", HOST_ID)
+def test_a_character_that_postgres_cannot_store_is_replaced(url: str, tmp_path: Path) -> None:
+    ledger = open_postgres_ledger(url, str(tmp_path), HOST_ID)
     ledger.memory.set("/p", "key", "a\0b", NOW)
     assert ledger.memory.all("/p")["key"] == "a\ufffdb"
     assert ledger.queries.get("task\0") is None
@@ -248,6 +248,15 @@ def test_the_environment_of_a_command_stays_on_its_host(url: str, tmp_path: Path
     elsewhere = open_postgres_ledger(url, str(tmp_path / "other"), HOST_ID)
     assert elsewhere.queries.environment("task_1") == {}
     elsewhere.close()
+
+
+def test_an_environment_that_cannot_be_stored_is_one_sentence(url: str, tmp_path: Path) -> None:
+    (tmp_path / "environments").touch()
+    ledger = open_postgres_ledger(url, str(tmp_path), HOST_ID)
+    with pytest.raises(LedgerUnavailable, match="environments"):
+        submit(ledger, "task_a")
+    assert ledger.queries.get("task_a") is None
+    ledger.close()
 
 
 # -- connections
@@ -338,14 +347,14 @@ def test_an_ordinary_transaction_is_durable_and_another_one_is_not(db: PostgresD
     assert db.one(commit) == ("on",)
 
 
-def test_ids_are_given_in_the_order_of_commits(url: str) -> None:
+def test_ids_are_given_in_the_order_of_commits(url: str, tmp_path: Path) -> None:
     """A reader that remembers the last event it has seen misses none."""
-    ledgers: list[Ledger] = [open_postgres_ledger(url, "/home", HOST_ID) for _ in range(3)]
+    ledgers: list[Ledger] = [open_postgres_ledger(url, str(tmp_path), HOST_ID) for _ in range(3)]
     threads = [
         threading.Thread(target=lambda ledger=ledger, n=n: [submit(ledger, f"task_{n}_{i}") for i in range(10)])
         for n, ledger in enumerate(ledgers)
     ]
-    reader, seen, last = open_postgres_ledger(url, "/home", HOST_ID), [], 0
+    reader, seen, last = open_postgres_ledger(url, str(tmp_path), HOST_ID), [], 0
     for thread in threads:
         thread.start()
     running = True

@@ -108,7 +108,10 @@ class PostgresDatabase:
         return next(self._counter)
 
     def keep_private(self, text: str) -> str:
-        return self._private.keep(text)
+        try:
+            return self._private.keep(text)
+        except OSError as error:
+            raise LedgerUnavailable(f"{error.filename}: {error.strerror}", path=self.path) from None
 
     def private_text(self, stored: str) -> str | None:
         return self._private.read(stored)
