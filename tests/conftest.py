@@ -14,7 +14,7 @@ import apsw
 import hypothesis
 import pytest
 from forked_cli import ForkedCli
-from postgres_server import PostgresServer, wheel_programs
+from postgres_server import PostgresServer, system_programs, wheel_programs
 
 from backburner.core.models import Caller, ProcessId
 from backburner.services.app import App
@@ -258,6 +258,14 @@ def home_cli(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[HomeCli
 def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
     """A Postgres server of this test process."""
     server = PostgresServer(tmp_path_factory.getbasetemp() / "pg", wheel_programs())
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def system_postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    """The same with the programs of the system, which are usually older and know ICU collations."""
+    server = PostgresServer(tmp_path_factory.getbasetemp() / "pg-system", system_programs())
     yield server
     server.stop()
 

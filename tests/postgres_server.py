@@ -9,6 +9,7 @@ Postgres does not run as root, so tests that run as root start it as `nobody`.
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -50,13 +51,22 @@ class PostgresServer:
         self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True)
         if os.getuid() == 0:
-            shutil.chown(folder, "nobody")
-            for parent in folder.parents:
-                if parent.stat().st_mode & 0o001 == 0:
-                    parent.chmod(parent.stat().st_mode | 0o011)
+            self._give_to_nobody()
         options = ["--no-sync", "--no-instructions", "--auth=trust", "--username=postgres", "--locale=C", "--encoding=UTF8"]
         self._call([f"{self._bin}/initdb", f"--pgdata={self._data}", *options])
         self.start()
+
+    def _give_to_nobody(self) -> None:
+        """Let an ordinary user enter the folder, and run the programs if they are in a folder that only root can enter."""
+        for parent in self.folder.parents:
+            if Path(tempfile.gettempdir()) in parent.parents:
+                parent.chmod(parent.stat().st_mode | 0o011)
+        if not all(parent.stat().st_mode & 0o001 for parent in Path(self._bin).resolve().parents):
+            package = Path(self._bin).parents[1]
+            for name in (package.name, f"{package.name}.libs"):  # the programs find their libraries beside the package
+                shutil.copytree(package.parent / name, self.folder / "programs" / name)
+            self._bin = str(self.folder / "programs" / package.name / "pginstall" / "bin")
+        shutil.chown(self.folder, "nobody")
 
     def start(self) -> None:
         settings = [word for setting in (*_SETTINGS, f"unix_socket_directories={self.folder}") for word in ("-c", setting)]
@@ -84,11 +94,21 @@ class PostgresServer:
             return cursor.fetchall() if cursor.description else []
 
     def create_database(self, name: str, kind: str = "bytes") -> str:
-        """Create an empty database that belongs to OWNER; returns its address."""
+        """Create an empty database that belongs to OWNER, in place of one of that name; returns its address."""
         if not self.administer(f"SELECT 1 FROM pg_roles WHERE rolname = '{OWNER}'"):
             self.administer(f"CREATE ROLE {OWNER} LOGIN")
+        self.administer(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
         self.administer(f"CREATE DATABASE {name} OWNER {OWNER} TEMPLATE template0 ENCODING 'UTF8' {_DATABASES[kind]}")
         return self.url(name)
+
+    def require_password(self, user: str, password: str) -> None:
+        """Create a user that must give a password, unlike the others."""
+        from conftest import wait_until
+
+        rules = self._data / "pg_hba.conf"
+        rules.write_text(f"local all {user} scram-sha-256\n{rules.read_text()}")
+        self.administer(f"CREATE ROLE {user} LOGIN SUPERUSER PASSWORD '{password}'; SELECT pg_reload_conf()")
+        wait_until(lambda: not self._accepts(user), "the server to ask for the password", seconds=60)
 
     def terminate_connections(self, database: str) -> int:
         """End the connections of OWNER to a database, as an administrator may; returns how many."""
@@ -98,18 +118,23 @@ class PostgresServer:
         return len(rows)
 
     def _wait_until_ready(self) -> None:
-        import psycopg
         from conftest import wait_until
 
         def ready() -> bool:
             assert self._process and self._process.poll() is None, (self.folder / "log").read_text()
-            try:
-                psycopg.connect(self.url("postgres", "postgres")).close()
-            except psycopg.OperationalError:
-                return False
-            return True
+            return self._accepts("postgres")
 
         wait_until(ready, "Postgres to accept connections", seconds=60)
+
+    def _accepts(self, user: str) -> bool:
+        """Whether a user can connect without a password."""
+        import psycopg
+
+        try:
+            psycopg.connect(self.url("postgres", user), passfile="/nonexistent").close()
+        except psycopg.OperationalError:
+            return False
+        return True
 
     def _call(self, command: Sequence[str]) -> None:
         done = subprocess.run(self._as_ordinary_user(command), cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=300)

@@ -13,14 +13,15 @@ import pytest
 pytest.register_assert_rewrite("contract")
 
 from conftest import wait_until  # noqa: E402
-from contract.cases import NOW, submit  # noqa: E402
+from contract.cases import NOW, OURS, done, submit  # noqa: E402
 from postgres_server import HOST_ID, LedgerDatabase, PostgresServer  # noqa: E402
 from test_portable_sql import SHARED  # noqa: E402
 
 from backburner.core.errors import LedgerTooNew, LedgerUnavailable  # noqa: E402
-from backburner.store import postgres_schema  # noqa: E402
+from backburner.core.models import ENGINE  # noqa: E402
+from backburner.store import postgres, postgres_schema  # noqa: E402
 from backburner.store.ledger import Ledger, open_postgres_ledger  # noqa: E402
-from backburner.store.migrations import VERSION  # noqa: E402
+from backburner.store.migrations import MIGRATIONS, VERSION  # noqa: E402
 from backburner.store.postgres import PostgresDatabase  # noqa: E402
 from backburner.store.postgres_schema import migrate  # noqa: E402
 from backburner.store.sqlite import SqliteDatabase  # noqa: E402
@@ -71,6 +72,23 @@ def test_migrating_twice_changes_nothing_the_second_time(empty_url: str) -> None
     assert migrate(empty_url, host_id="a", home="/a")[1:] == (0, VERSION)
     assert migrate(empty_url, host_id="a", home="/a")[1:] == (VERSION, VERSION)
     PostgresDatabase(empty_url, host_id="a").close()
+
+
+def test_an_upgrade_applies_the_migrations_that_are_missing(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    migrate(empty_url, host_id="a", home="/a")
+    added = "ALTER TABLE cursors ADD COLUMN note TEXT; CREATE TABLE added (id INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL);"
+    monkeypatch.setattr(postgres_schema, "MIGRATIONS", (*MIGRATIONS, added))
+    for module in (postgres_schema, postgres):
+        monkeypatch.setattr(module, "VERSION", VERSION + 1)
+    with pytest.raises(LedgerUnavailable, match=f"it has schema {VERSION}, and"):
+        PostgresDatabase(empty_url)
+    assert migrate(empty_url, host_id="a", home="/a")[1:] == (VERSION, VERSION + 1)
+    db = PostgresDatabase(empty_url, host_id="a")
+    with db.transaction():
+        db.write("INSERT INTO added (at) VALUES (?)", (NOW,))
+        db.write("INSERT INTO cursors (name, position, note) VALUES (?, ?, ?)", ("a", 1, "b"))
+    assert db.one("SELECT id, at FROM added") == (1, NOW) and db.server_settings()["collations"] == "C"
+    db.close()
 
 
 def test_concurrent_migrations_create_the_tables_once(empty_url: str) -> None:
@@ -202,11 +220,42 @@ def test_every_statement_of_the_repositories_can_be_prepared(db: PostgresDatabas
 # -- text
 
 
-def test_a_character_that_postgres_cannot_store_is_replaced(url: str) -> None:
-    ledger = open_postgres_ledger(url, "/home", HOST_ID)
+def test_a_character_that_postgres_cannot_store_is_replaced(url: str, tmp_path: Path) -> None:
+    ledger = open_postgres_ledger(url, str(tmp_path), HOST_ID)
     ledger.memory.set("/p", "key", "a\0b", NOW)
     assert ledger.memory.all("/p")["key"] == "a\ufffdb"
     assert ledger.queries.get("task\0") is None
+    ledger.close()
+
+
+def test_the_environment_of_a_command_stays_on_its_host(url: str, tmp_path: Path) -> None:
+    ledger = open_postgres_ledger(url, str(tmp_path), HOST_ID)
+    environments = [{"TOKEN": "secret", "N": str(number)} for number in range(2)]
+    for number, environment in enumerate(environments):
+        submit(ledger, f"task_{number}", environment=environment)
+        submit(ledger, f"task_{number}_again", environment=environment)
+    stored = [row[0] for row in ledger.database.execute("SELECT body FROM environments")]
+    folder = tmp_path / "environments"
+    assert sorted(stored) == sorted(path.name for path in folder.iterdir()) and len(stored) == 2 and "secret" not in str(stored)
+    assert folder.stat().st_mode & 0o777 == 0o700 and {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
+    assert ledger.queries.environment("task_1") == environments[1]
+    work = ledger.runs.claim(ENGINE, OURS, 9, NOW)
+    assert [claimed.environment for claimed in work] == [environments[number] for number in (0, 0, 1, 1)]
+    ledger.runs.settle([done(claimed.run) for claimed in work], OURS)
+    ledger.tasks.clear(["task_0", "task_0_again"], NOW)
+    assert len(list(folder.iterdir())) == 1 and ledger.queries.environment("task_1") == environments[1]
+    ledger.close()
+    elsewhere = open_postgres_ledger(url, str(tmp_path / "other"), HOST_ID)
+    assert elsewhere.queries.environment("task_1") == {}
+    elsewhere.close()
+
+
+def test_an_environment_that_cannot_be_stored_is_one_sentence(url: str, tmp_path: Path) -> None:
+    (tmp_path / "environments").touch()
+    ledger = open_postgres_ledger(url, str(tmp_path), HOST_ID)
+    with pytest.raises(LedgerUnavailable, match="environments"):
+        submit(ledger, "task_a")
+    assert ledger.queries.get("task_a") is None
     ledger.close()
 
 
@@ -244,7 +293,9 @@ def test_a_server_that_is_away_is_one_sentence_with_its_address(tmp_path: Path) 
         PostgresDatabase(f"postgresql://anna:secret@/ledger?host={tmp_path}&sslmode=disable")
     text = str(failed.value)
     assert (
-        text.startswith(f"Cannot use the ledger postgresql://anna@/ledger?host={tmp_path}: ") and "\n" not in text and "secret" not in text
+        text.startswith(f"Cannot reach the ledger postgresql://anna@/ledger?host={tmp_path}: ")
+        and text.endswith("No such file or directory.")
+        and "secret" not in text
     )
 
 
@@ -296,14 +347,14 @@ def test_an_ordinary_transaction_is_durable_and_another_one_is_not(db: PostgresD
     assert db.one(commit) == ("on",)
 
 
-def test_ids_are_given_in_the_order_of_commits(url: str) -> None:
+def test_ids_are_given_in_the_order_of_commits(url: str, tmp_path: Path) -> None:
     """A reader that remembers the last event it has seen misses none."""
-    ledgers: list[Ledger] = [open_postgres_ledger(url, "/home", HOST_ID) for _ in range(3)]
+    ledgers: list[Ledger] = [open_postgres_ledger(url, str(tmp_path), HOST_ID) for _ in range(3)]
     threads = [
         threading.Thread(target=lambda ledger=ledger, n=n: [submit(ledger, f"task_{n}_{i}") for i in range(10)])
         for n, ledger in enumerate(ledgers)
     ]
-    reader, seen, last = open_postgres_ledger(url, "/home", HOST_ID), [], 0
+    reader, seen, last = open_postgres_ledger(url, str(tmp_path), HOST_ID), [], 0
     for thread in threads:
         thread.start()
     running = True

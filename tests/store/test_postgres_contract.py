@@ -9,7 +9,7 @@ import pytest
 import test_sqlite_contract
 from conftest import LONG
 from contract.cases import Open
-from postgres_server import HOST_ID, LedgerDatabase, PostgresServer, system_programs
+from postgres_server import HOST_ID, LedgerDatabase
 
 from backburner.store import ledger as ledgers
 
@@ -23,15 +23,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="module")
-def system_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
-    server = PostgresServer(tmp_path_factory.getbasetemp() / "pg-system", system_programs())
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="module")
 def database(request: pytest.FixtureRequest) -> LedgerDatabase:
-    server = request.getfixturevalue("system_server" if request.param == "icu" else "postgres_server")
+    server = request.getfixturevalue("system_postgres_server" if request.param == "icu" else "postgres_server")
     return LedgerDatabase(server, f"contract_{request.param}", request.param)
 
 

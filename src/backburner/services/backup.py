@@ -50,7 +50,7 @@ class Backups:
         """Write a backup; an older file is replaced once the new one is complete and was read back. `output` includes output and work files."""
         if self._ledger.database.dialect != "sqlite":
             raise BadInput(
-                "The ledger of this home is on Postgres: back it up with pg_dump, and the folder `tasks` of the home with any tool."
+                "The ledger of this home is on Postgres: back it up with pg_dump, and copy the folders `tasks` and `environments` of the home."
             )
         path = os.path.abspath(path)
         folder = os.path.dirname(path)

@@ -4,7 +4,7 @@ A repository is written once, in SQL that every adapter understands: `?` for val
 and no feature that only one database has. Where two databases must differ, the difference is a method here.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -44,6 +44,18 @@ class Database(Protocol):
 
         An adapter that cannot detect commits returns a different number at every call.
         """
+        ...
+
+    def keep_private(self, text: str) -> str:
+        """Return what the ledger stores for a text that must not leave this host. For a file of this home that is the text itself."""
+        ...
+
+    def private_text(self, stored: str) -> str | None:
+        """The text for which `stored` is in the ledger; None if it is on another host."""
+        ...
+
+    def delete_private_except(self, stored: Callable[[], Sequence[str]]) -> None:
+        """Delete the private texts that are stored outside the ledger and are not among those that it refers to."""
         ...
 
     def checkpoint(self) -> None:

@@ -28,7 +28,7 @@ class Environments:
         cached, cached_id, counter = self._stored
         if environment == cached and counter == self._db.change_counter():
             return cached_id
-        body = json.dumps(environment, sort_keys=True)
+        body = self._db.keep_private(json.dumps(environment, sort_keys=True))
         checksum = zlib.crc32(body.encode())
         found = self._db.one("SELECT environment_id FROM environments WHERE checksum = ? AND body = ?", (checksum, body))
         if not found:
@@ -43,7 +43,8 @@ class Environments:
         cache_key = environment_id, self._db.change_counter()
         if self._read[:2] != cache_key:
             body = self._db.one("SELECT body FROM environments WHERE environment_id = ?", (environment_id,))
-            self._read = *cache_key, _parsed(body[0]) if body else {}
+            text = self._db.private_text(body[0]) if body else None
+            self._read = *cache_key, _parsed(text) if text else {}
         return self._read[2]
 
     def forget(self) -> None:
@@ -58,7 +59,10 @@ class Environments:
     def delete_unused(self, limit: int | None = None) -> int:
         """Delete environments that no task uses; returns how many. Each takes a scan of all tasks."""
         unused = "SELECT environment_id FROM environments WHERE environment_id NOT IN (SELECT environment_id FROM tasks WHERE environment_id IS NOT NULL)"
-        return self._db.write(f"DELETE FROM environments WHERE environment_id IN ({unused}{'' if limit is None else f' LIMIT {limit}'})")
+        deleted = self._db.write(f"DELETE FROM environments WHERE environment_id IN ({unused}{'' if limit is None else f' LIMIT {limit}'})")
+        if deleted:
+            self._db.delete_private_except(lambda: [row[0] for row in self._db.execute("SELECT body FROM environments")])
+        return deleted
 
 
 @functools.lru_cache(_MAX_PARSED)

@@ -180,4 +180,4 @@ def open_postgres_ledger(url: str, root: str, host_id: str = "") -> Ledger:
     """Open a ledger on Postgres for the home `root`. Changes nothing: `backburner migrate` creates and upgrades its tables."""
     from backburner.store.postgres import PostgresDatabase
 
-    return Ledger(PostgresDatabase(url, host_id=host_id), root)
+    return Ledger(PostgresDatabase(url, host_id=host_id, private_folder=os.path.join(root, "environments")), root)

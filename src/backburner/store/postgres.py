@@ -7,7 +7,7 @@ schema; `postgres_schema.py` does. Each process has one connection.
 import functools
 import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -15,6 +15,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from backburner.core.errors import LedgerTooNew, LedgerUnavailable, LedgerUnreachable
 from backburner.core.ledger_url import shown
 from backburner.store.migrations import VERSION
+from backburner.store.private_texts import PrivateTexts
 from backburner.store.rows import plain
 
 SCHEMA = "backburner"  # the Postgres schema that holds the tables
@@ -46,8 +47,12 @@ class PostgresDatabase:
     dialect = "postgres"
     upgraded = False  # `backburner migrate` upgrades a ledger, never opening it
 
-    def __init__(self, url: str, *, host_id: str = "") -> None:
-        """`host_id` identifies the home; a ledger that belongs to another home is not opened. Empty for no check."""
+    def __init__(self, url: str, *, host_id: str = "", private_folder: str = "") -> None:
+        """`host_id` identifies the home; a ledger that belongs to another home is not opened. Empty for no check.
+
+        `private_folder` is for texts that must not leave this host.
+        """
+        self._private = PrivateTexts(private_folder)
         self.path, self._url, self._host_id = shown(url), url, host_id
         self._in_transaction = False
         self._counter = itertools.count()
@@ -101,6 +106,18 @@ class PostgresDatabase:
 
     def change_counter(self) -> int:
         return next(self._counter)
+
+    def keep_private(self, text: str) -> str:
+        try:
+            return self._private.keep(text)
+        except OSError as error:
+            raise LedgerUnavailable(f"{error.filename}: {error.strerror}", path=self.path) from None
+
+    def private_text(self, stored: str) -> str | None:
+        return self._private.read(stored)
+
+    def delete_private_except(self, stored: Callable[[], Sequence[str]]) -> None:
+        self._private.delete_except(stored())
 
     def checkpoint(self) -> None:
         """Postgres does this itself."""
@@ -208,16 +225,15 @@ def unavailable(error: psycopg.Error, path: str) -> LedgerUnavailable:
     reasons = {
         "55P03": f"another process has kept it locked for {_LOCK_SECONDS} s",
         "53100": "the disk of the server is full",
-        "53300": "the server accepts no more connections",
-        "25P03": "the server ended a change that was not finished within 5 s",
-        "42501": "the user may not use its tables",
-        "25006": "it cannot be written",
+        "25006": "it cannot be written: the server is a standby or read-only",
     }
     return LedgerUnavailable(reasons.get(error.sqlstate or "") or _one_line(error), path=path)
 
 
 def _one_line(error: psycopg.Error) -> str:
-    return (" ".join(str(error).split()) or type(error).__name__).rstrip(".")
+    """The message of an error without the advice that libpq adds."""
+    text = " ".join(str(error).split()).partition(" Is the server running")[0]
+    return text.rstrip(".") or type(error).__name__
 
 
 @functools.cache

@@ -156,7 +156,8 @@ class QueryRepository:
         row = self._db.one(
             "SELECT e.body FROM tasks t JOIN environments e ON e.environment_id = t.environment_id WHERE t.task_id = ?", (task_id,)
         )
-        return json.loads(row[0]) if row else {}
+        text = self._db.private_text(row[0]) if row else None
+        return json.loads(text) if text else {}
 
     def requested_by(self, session: str) -> Sequence[str]:
         """The tasks that a session requested, and, recursively, those that their agents requested."""

@@ -32,6 +32,7 @@ RESERVED_NAMES = frozenset(
         "engine.lock",
         "engine.log",
         "engine.log.1",
+        "environments",
         "hooks",
         "host_id",
         "integrations.lock",
