@@ -310,7 +310,7 @@ def _can_be_deleted(view: CommandView, word: Word, recursive: bool) -> bool:
 
 
 def npx(view: CommandView) -> Iterator[Finding]:
-    """`npx TOOL` runs a tool of the project; if the project does not have it, npx downloads it."""
+    """`npx TOOL` runs a tool of the project. If the project does not have it, npx asks its registry for it, also with `--no-install`."""
     words = [word for word in view.words if word.text not in ("--no-install", "--no")]
     tool = words[0].text if words and words[0].plain else ""
     installed = re.fullmatch(r"[\w@./-]+", tool) and any(
@@ -320,7 +320,7 @@ def npx(view: CommandView) -> Iterator[Finding]:
     )
     yield (
         Finding(Effect.PROJECT_CODE, f"runs {tool} of the project")
-        if installed or view.words[:1] in ((Word("--no-install"),), (Word("--no"),))
+        if installed
         else Finding(Effect.INSTALLS, f"'npx {tool}' downloads and runs a package")
     )
 
