@@ -331,7 +331,9 @@ def test_a_command_that_failed_because_of_the_sandbox_is_offered_without_it(home
     assert home_cli.status(task_id)["status"] == "failed" and home_cli.status(f"{task_id}_outside")["status"] == "proposed"
     assert home_cli.status(f"{task_id}_outside")["restarted_from"] == task_id
     again = home_cli.cli("run", "--wait", "--", *words)
-    assert again.returncode == 3 and home_cli.status(again.stdout.strip())["status"] == "proposed"
+    assert (again.returncode, again.stdout.strip()) == (3, f"{task_id}_outside"), "one question for one command"
+    other = home_cli.cli("run", "--wait", "--env", "A=1", "--", *words)
+    assert other.returncode == 3 and home_cli.status(other.stdout.strip())["status"] == "proposed", "another question for another command"
     assert "to run it without the sandbox" in home_cli.ok("status", task_id).lower()
 
 
