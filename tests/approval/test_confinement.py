@@ -1,5 +1,6 @@
 """Which sandbox a command gets, and what needs approval although there is one."""
 
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,17 @@ def test_what_is_not_known_runs_in_a_copy(project: Path, line: str) -> None:
         "pdm add x",
         "rustup update",
         "systemd-run --user touch x",
+        "ssh-add",
+        "yarn",
+        "yarn --frozen-lockfile",
+        "npm link",
+        "cat $HOME/.bashrc",
+        'cp run.sh "$HOME/bin/x"',
+        "echo x >> ${HOME}/.bashrc",
+        "rm -rf $HOME",
+        "sed -i s/a/b/ ~/.zshrc",
+        "find / -name '*.log' -exec rm {} +",
+        "find / -name '*.log' -exec sed -i s/a/b/ {} +",
         "ssh-keygen -t ed25519",
         "find / -name '*.log' -delete",
         "cd / && rm -rf tmp",
@@ -90,6 +102,7 @@ def test_what_is_not_known_runs_in_a_copy(project: Path, line: str) -> None:
         "helm upgrade web chart",
         "go mod download",
         "npx -y --no-install tsc",
+        "npx --no-install tsc --version",
         "terraform plan",
         "dd if=/dev/zero of=/dev/sda",
         "nc localhost 80",
@@ -438,7 +451,7 @@ def test_what_uses_no_network_runs_in_the_sandbox(project: Path) -> None:
         "helm template chart",
     ]
     lines += ["kustomize build k8s", "psql --version", "aws --version", "systemctl --version", "rustup show", "conda list"]
-    lines += ["npx --no-install tsc --version", "git branch --merged main", "git branch --contains HEAD", "git format-patch -1 HEAD"]
+    lines += ["git branch --merged main", "git branch --contains HEAD", "git format-patch -1 HEAD"]
     for line in lines:
         assert chosen(project, line, trusted=True).network is Network.NONE, line
 
@@ -460,6 +473,28 @@ def test_what_a_build_makes_again_can_be_deleted_by_a_pattern(project: Path) -> 
         "rm ~/*.pyc",
     ):
         assert sandbox_verdict(project, line, trusted=True).decision == "ask", line
+
+
+def test_what_a_build_makes_again_can_be_deleted_wherever_it_is_found(project: Path) -> None:
+    for line in ("find . -name __pycache__ -type d -exec rm -rf {} +", "find src -name '*.pyc' -exec rm -f {} \\;"):
+        assert chosen(project, line, trusted=True).view is View.WRITABLE, line
+    for line in (
+        "find . -name '*.py' -exec rm {} +",
+        "find . -type f -exec rm {} +",
+        "find .. -name '*.pyc' -exec rm {} +",
+        "find . -name '*.pyc' -o -type f -exec rm {} +",
+    ):
+        assert sandbox_verdict(project, line, trusted=True).decision == "ask", line
+
+
+def test_temporary_files_of_the_machine_do_not_matter_if_they_are_only_written(project: Path) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        (there := Path(folder) / "there").write_text("x")
+        for line in (f"make | tee {there}", f"mkdir -p {folder}", f"cp README.md {there}"):
+            assert chosen(project, line).view is View.COPY, line
+        for line in (f"cat {there}", f"cp {there} .", f"python3 {there}"):
+            assert sandbox_verdict(project, line).decision == "ask", line
+    assert chosen(project, "echo $HOME ~").view
 
 
 def test_jq_only_reads(project: Path) -> None:

@@ -692,6 +692,14 @@ $ python -m pytest --junitxml=/opt/r.xml -q tests/test_ok.py -k ok [1]
 OSError: [Errno 30] Read-only file system: '/opt/r.xml'
 $ echo x >> /etc/hosts [1]
 bash: line 1: /etc/hosts: Read-only file system
+$ cargo test [101]
+error: failed to write /project/Cargo.lock
+
+Caused by:
+  failed to open: /project/Cargo.lock
+
+Caused by:
+  Permission denied (os error 13)
 $ touch new.txt [1]
 touch: cannot touch 'new.txt': Permission denied
 $ mv a.txt b.txt [1]
@@ -827,6 +835,8 @@ $ gunicorn -b 127.0.0.1:80 app:app [1]
 [2026-11-17 20:54:58 +0000] [2] [ERROR] Can't connect to ('127.0.0.1', 80)
 """,
     FILES: r"""
+$ git status --short [128]
+fatal: not a git repository: /home/me/project/.git/worktrees/other
 $ useradd x [1]
 useradd: Permission denied.
 useradd: cannot lock /etc/passwd; try again later.

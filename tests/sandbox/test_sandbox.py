@@ -267,6 +267,24 @@ def test_curl_reads_a_port_of_this_machine_in_a_trusted_project(
     assert home_cli.cli("check", "--", "curl", "-s", "-d", "x", f"http://127.0.0.1:{port}/").returncode == 3
 
 
+def test_an_answer_of_this_machine_is_stored_in_a_trusted_project(
+    home_cli: HomeCli, trusted: Path, listener: tuple[int, list[bytes]]
+) -> None:
+    line = f"for i in 1 2 3; do curl -sf localhost:{listener[0]} -o answer.txt && break; sleep 1; done"
+    home_cli.ok("run", "--wait", "--shell", "--", line)
+    assert (trusted / "answer.txt").read_text() == "CANARY-TCP"
+
+
+def test_a_line_reaches_only_what_it_starts_in_the_background(home_cli: HomeCli, trusted: Path, listener: tuple[int, list[bytes]]) -> None:
+    (trusted / "serve.py").write_text(
+        "import socket\nserver = socket.create_server(('127.0.0.1', 8000))\nopen('ready', 'w').close()\n"
+        "connection, _ = server.accept()\nconnection.recv(100)\nconnection.sendall(b'HTTP/1.0 200 OK\\r\\n\\r\\nmine')\n"
+    )
+    line = f"python3 serve.py & while [ ! -e ready ]; do sleep 0.1; done; curl -s localhost:8000; curl -s localhost:{listener[0]} || true; wait"
+    assert home_cli.cli("run", "--wait", "--shell", "--", line).stdout.strip() == "mine"
+    assert listener[1] == []
+
+
 def test_a_port_in_the_settings_can_be_connected_to(home_cli: HomeCli, trusted: Path, listener: tuple[int, list[bytes]]) -> None:
     port, _ = listener
     home_cli.configure(f"{NO_TERMINAL}[sandbox]\nconnect = [{port}]\n")
@@ -313,7 +331,9 @@ def test_a_command_that_failed_because_of_the_sandbox_is_offered_without_it(home
     assert home_cli.status(task_id)["status"] == "failed" and home_cli.status(f"{task_id}_outside")["status"] == "proposed"
     assert home_cli.status(f"{task_id}_outside")["restarted_from"] == task_id
     again = home_cli.cli("run", "--wait", "--", *words)
-    assert again.returncode == 3 and home_cli.status(again.stdout.strip())["status"] == "proposed"
+    assert (again.returncode, again.stdout.strip()) == (3, f"{task_id}_outside"), "one question for one command"
+    other = home_cli.cli("run", "--wait", "--env", "A=1", "--", *words)
+    assert other.returncode == 3 and home_cli.status(other.stdout.strip())["status"] == "proposed", "another question for another command"
     assert "to run it without the sandbox" in home_cli.ok("status", task_id).lower()
 
 
@@ -351,6 +371,26 @@ def test_git_commands_that_add_to_the_repository(home_cli: HomeCli, trusted: Pat
     hook.write_text("#!/bin/sh\n")
     hook.chmod(0o755)
     assert home_cli.cli("run", "--", "git", "commit", "-m", "x").returncode == 3
+
+
+def test_git_merges_and_moves_branches(home_cli: HomeCli, trusted: Path) -> None:
+    git(trusted, "checkout", "-q", "-b", "topic")
+    (trusted / "b.txt").write_text("two\n")
+    git(trusted, "add", "b.txt")
+    git(trusted, "commit", "-q", "-m", "second")
+    for line in ("checkout main", "cherry-pick topic", "revert --no-edit HEAD", "merge --no-ff topic", "reset --soft HEAD~1"):
+        done = home_cli.cli("run", "--wait", "--", "git", *line.split())
+        assert done.returncode == 0, (line, done.stdout, done.stderr)
+    assert git(trusted, "log", "--format=%s") == 'Revert "second"\nsecond\nfirst\n'
+    assert (trusted / "b.txt").read_text() == "two\n"
+    assert home_cli.cli("run", "--", "git", "mv", "a.txt", ".mcp.json").returncode == 3
+    assert not (trusted / ".mcp.json").exists()
+
+
+def test_a_secret_that_git_tracks_as_an_empty_file_is_hidden(home_cli: HomeCli, trusted: Path) -> None:
+    assert home_cli.cli("run", "--", "git", "add", "-A").returncode == 3, "it would add the secret"
+    git(trusted, "add", "--intent-to-add", ".env")
+    assert home_cli.ok("run", "--wait", "--", *script(trusted, "print(repr(open('.env').read()))")).strip() == "''"
 
 
 def test_git_reads_in_a_worktree(home_cli: HomeCli, project: Path) -> None:

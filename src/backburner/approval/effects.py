@@ -128,6 +128,8 @@ _SECRET_VARIABLE = r"(?i)key|token|secret|passw|cred|auth|cookie|session"
 _SHOW_NO_CONTENT = frozenset(
     ["test", "[", "ls", "stat", "find", "du", "tree", "realpath", "readlink", "basename", "dirname", "echo", "printf", "cd"]
 )
+_ONLY_WRITE = frozenset(["tee", "touch", "mkdir"])
+_WRITE_LAST = frozenset(["cp", "mv", "install", "rsync"])
 _STANDARD_STREAMS = ("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "-")
 # Variables that change only the output. Every other variable may change what runs.
 _HARMLESS_VARIABLES = (
@@ -182,8 +184,10 @@ def can_match_parent(pattern: str) -> bool:
     return any(part.lstrip("\\")[:1] in (".", "[") and set(part) & set("*?[") for part in pattern.split("/"))
 
 
-def _without_tilde_pattern(word: Word) -> Word:
-    """A word whose only pattern is a leading `~` names one path."""
+def in_home(word: Word) -> Word:
+    """A word that begins with `~` or `$HOME` and contains no other expansion names one path."""
+    if not word.known and (found := re.fullmatch(r"\"?\$(?:HOME|\{HOME\})\"?(/[\w./@+-]*)?\"?", word.text)):
+        return Word(f"~{found.group(1) or ''}")
     return word._replace(pattern=False) if word.known and word.text.startswith("~") and not set(word.text) & set("*?[{") else word
 
 
@@ -243,7 +247,7 @@ class CommandView:
 
     def reads(self, words: Iterable[Word]) -> Iterator[Finding]:
         """Return the effects of reading these paths."""
-        for word in words:
+        for word in map(in_home, words) if self.context.confined else words:
             if (
                 not word.known
                 or (word.pattern and ("{" in word.text or can_match_parent(word.text)))
@@ -310,13 +314,15 @@ class CommandView:
 
     def named_paths(self) -> Iterator[Finding]:
         """Return a finding for each word that names an existing file which the sandbox does not contain."""
-        for word in map(_without_tilde_pattern, self.words):
+        for number, word in enumerate(map(in_home, self.words) if self.name not in ("echo", "printf") else (), 1):
+            is_target = self.name in _ONLY_WRITE or (self.name in _WRITE_LAST and number == len(self.words))
             for text in (word.text, word.text.partition("=")[2]) if word.plain else ():
                 if not text or len(text) > _MAX_WORD_CHARACTERS or "://" in text or "\0" in text:
                     continue
                 is_path = "/" in text or text.startswith("~")
                 for path in self.paths(Word(text)) if is_path or may_be_secret(text) else ():
-                    if not self.context.exists(path):
+                    is_own = is_target and self.context.is_temporary(path)  # a sandbox has its own temporary files
+                    if is_own or not self.context.exists(path):
                         continue
                     is_read = self.name not in _SHOW_NO_CONTENT and not self.context.is_folder(path)
                     if is_read and may_be_secret(self.context.shortened(path)):
@@ -326,7 +332,7 @@ class CommandView:
 
     def edits(self, words: Iterable[Word]) -> Iterator[Finding]:
         """Return the effects of a program that changes the files in its arguments, in a sandbox. The last one may be where it writes to."""
-        operands = [word for word in map(_without_tilde_pattern, words) if word.plain and not word.text.startswith("-")]
+        operands = [word for word in map(in_home, words) if word.plain and not word.text.startswith("-")]
         for number, word in enumerate(operands, 1):
             for path in self.paths(word):
                 if self.context.inside(path):
@@ -338,7 +344,7 @@ class CommandView:
     def redirect(self, redirect: Redirect) -> Iterator[Finding]:
         operator, target = redirect
         if self.context.confined:
-            target = _without_tilde_pattern(target)
+            target = in_home(target)
         if not target.plain:
             yield Finding(Effect.UNKNOWN, f"redirects to {target.text}, which is only known when it runs")
         elif operator in (">&", "<&") and (target.text.isdigit() or target.text == "-"):

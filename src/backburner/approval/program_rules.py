@@ -7,7 +7,8 @@ import itertools
 import os
 from collections.abc import Iterable, Iterator
 
-from backburner.approval.effects import OPENS_FILES, CommandView, Effect, Finding, injects
+from backburner.approval.effects import OPENS_FILES, CommandView, Effect, Finding, in_home, injects
+from backburner.approval.program_tables import CHANGES, DELETES
 from backburner.approval.shell_parser import Word
 from backburner.approval.wrappers import Options
 from backburner.core.deferred_modules import re
@@ -178,6 +179,7 @@ _FIND_VALUES = frozenset(
     ]
 )
 _FIND_RUNS = frozenset(("-exec", "-ok"))
+_CHANGE_FILES = DELETES | CHANGES.keys()
 
 
 def find(view: CommandView) -> Iterator[Finding]:
@@ -200,6 +202,8 @@ def find(view: CommandView) -> Iterator[Finding]:
             yield Finding(Effect.OVERWRITES, f"'{text}' writes a file")
             index += 1
         elif text in _FIND_RUNS:
+            if view.context.confined and _is_outside(view, roots) and _changes_files(words[index + 1 :]):
+                yield Finding(Effect.WRITES_OUTSIDE, "changes the files it finds, outside the project")
             index = next(
                 (i for i in range(index + 1, len(words)) if words[i].text == ";" or (words[i].text == "+" and words[i - 1].text == "{}")),
                 len(words),
@@ -215,12 +219,21 @@ def find(view: CommandView) -> Iterator[Finding]:
         index += 1
 
 
+def _changes_files(words: tuple[Word, ...]) -> bool:
+    texts = [word.text for word in words]
+    return bool({*texts[:1]} & _CHANGE_FILES) or (texts[:1] == ["sed"] and any(re.match(r"-\w*i|--in-place", text) for text in texts))
+
+
+def _is_outside(view: CommandView, roots: Iterable[Word]) -> bool:
+    return any(not view.context.inside(path) for word in map(in_home, roots) if word.known for path in view.paths(word))
+
+
 def _deletes_found(view: CommandView, roots: Iterable[Word]) -> Iterator[Finding]:
     """`find -delete`: in a sandbox, what a build makes again may be deleted."""
     texts = [word.text for word in view.words]
     names = [after for text, after in itertools.pairwise(texts) if text in ("-name", "-iname")]
     others = {"-o", "-or", "!", "-not", "(", ","} & set(texts)
-    if view.context.confined and any(not view.context.inside(path) for word in roots if word.known for path in view.paths(word)):
+    if view.context.confined and _is_outside(view, roots):
         yield Finding(Effect.WRITES_OUTSIDE, "deletes the files it finds, outside the project")
     elif view.context.confined and names and not others and all(re.fullmatch(_GENERATED, name) for name in names):
         yield Finding(Effect.EDITS, f"deletes {' '.join(names)}")
@@ -254,7 +267,7 @@ def sed(view: CommandView) -> Iterator[Finding]:
 
 def sed_in_sandbox(view: CommandView) -> Iterator[Finding]:
     """With `-i` it changes the files after its script. Other scripts can write files and run commands too, unless they are simple."""
-    operands = [word for word in view.words if word.plain and not word.text.startswith("-")]
+    operands = [word for word in map(in_home, view.words) if word.plain and not word.text.startswith("-")]
     scripts = [after for word, after in itertools.pairwise(view.words) if re.fullmatch(r"-[nErsuz]*e", word.text)] or operands[:1]
     is_simple = all(script.plain and len(script.text) <= 200 and re.fullmatch(_SED_READS, script.text) for script in scripts)
     if not is_simple or any(word.text.startswith("-") and not re.fullmatch(r"-[nErsuz]*e?", word.text) for word in view.words):
@@ -276,7 +289,7 @@ _GENERATED = (
 def deletes(view: CommandView) -> Iterator[Finding]:
     """`rm` in a sandbox: single files of the project, and folders that can be made again; the rest is not known or cannot be undone."""
     recursive = any(re.match(r"-\w*[rR]|--recursive", word.text) for word in view.words)
-    operands = [word for word in view.words if not word.text.startswith("-")]
+    operands = [in_home(word) for word in view.words if not word.text.startswith("-")]
     shown = " ".join(word.text for word in operands) or "files"
     yield from view.edits([*operands, Word(".")])
     named = all(word.known and _can_be_deleted(view, word, recursive) for word in operands)
@@ -297,7 +310,7 @@ def _can_be_deleted(view: CommandView, word: Word, recursive: bool) -> bool:
 
 
 def npx(view: CommandView) -> Iterator[Finding]:
-    """`npx TOOL` runs a tool of the project; if the project does not have it, npx downloads it."""
+    """`npx TOOL` runs a tool of the project. If the project does not have it, npx asks its registry for it, also with `--no-install`."""
     words = [word for word in view.words if word.text not in ("--no-install", "--no")]
     tool = words[0].text if words and words[0].plain else ""
     installed = re.fullmatch(r"[\w@./-]+", tool) and any(
@@ -307,7 +320,7 @@ def npx(view: CommandView) -> Iterator[Finding]:
     )
     yield (
         Finding(Effect.PROJECT_CODE, f"runs {tool} of the project")
-        if installed or view.words[:1] in ((Word("--no-install"),), (Word("--no"),))
+        if installed
         else Finding(Effect.INSTALLS, f"'npx {tool}' downloads and runs a package")
     )
 

@@ -178,6 +178,8 @@ PROCESSES = frozenset(
         "batch",
         "launchctl",
         "systemd-run",
+        "ssh-add",
+        "ssh-agent",
         "xdg-open",
         "open",
         "loginctl",
@@ -269,7 +271,7 @@ SUBCOMMANDS: dict[str, dict[str, Effect]] = {
         "npm": {
             Effect.PROJECT_CODE: "test t run run-script start",
             Effect.NETWORK_CHANGE: "outdated view info show search audit ping whoami login logout token access owner dist-tag org team",
-            Effect.INSTALLS: "install i ci add update uninstall exec",
+            Effect.INSTALLS: "install i ci add update uninstall exec link unlink prune dedupe",
             Effect.PUBLISHES: "publish",
         },
         "pnpm": {

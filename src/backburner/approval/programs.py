@@ -413,6 +413,8 @@ def _subcommand(view: CommandView) -> list[Finding]:
     if texts in (["--version"], ["-V"], ["-v"], ["--help"], ["version"]):
         return [Finding(Effect.HARMLESS, "prints")]
     verb = view.words[0].text if view.words and view.words[0].plain else ""
+    if view.name == "yarn" and (not verb or verb.startswith("-")):
+        verb = "install"  # without a subcommand
     effect = SUBCOMMANDS[view.name].get(verb, Effect.UNKNOWN)
     detail = f"{view.name} {verb}"
     match effect:

@@ -1,5 +1,6 @@
 """Finds the commands inside programs that run other programs, one layer at a time. Pure. An unknown option is a doubt."""
 
+import itertools
 import os
 from collections.abc import Iterator
 
@@ -172,12 +173,32 @@ def _ends_exec(words: tuple[Word, ...], index: int) -> bool:
     return words[index].text == ";" or (words[index].text == "+" and words[index - 1].text == "{}")
 
 
+def _found_names(words: tuple[Word, ...]) -> Word | None:
+    """The pattern of all names that `find -exec rm` would delete below the current directory; None for other commands."""
+    texts = [word.text for word in words]
+    names = [after.text for word, after in itertools.pairwise(words) if word.text == "-name" and after.plain]
+    runs = [after for text, after in itertools.pairwise(texts) if text in _FIND_EXEC]
+    roots = list(itertools.takewhile(lambda text: not text.startswith(("-", "(", "!")), texts))
+    is_below = all(word.plain or word.text == "{}" for word in words) and all(
+        not root.startswith(("/", "~")) and ".." not in root for root in roots
+    )
+    return (
+        Word(names[0], pattern=True)
+        if is_below and len(names) == 1 and runs == ["rm"] and not {"-o", "-or", "!", "-not", "("} & set(texts)
+        else None
+    )
+
+
 def _find(part: SimpleCommand, words: tuple[Word, ...], depth: int) -> Iterator[SimpleCommand]:
     index = 0
     while index < len(words):
         if words[index].known and words[index].text in _FIND_EXEC:
             end = next((i for i in range(index + 1, len(words)) if _ends_exec(words, i)), len(words))
-            inner = tuple(Word(word.text, known=False) if "{}" in word.text else word for word in words[index + 1 : end])
+            found = _found_names(words) or Word("{}", known=False)
+            inner = tuple(
+                (found if word.text == "{}" else Word(word.text, known=False)) if "{}" in word.text else word
+                for word in words[index + 1 : end]
+            )
             doubts = ("it runs in the directory of each file it finds",) if words[index].text in ("-execdir", "-okdir") else ()
             yield from _inner(part, f"find {words[index].text}", inner, depth, doubts=doubts)
             index = end

@@ -225,6 +225,7 @@ _MESSAGES = (
         r"(?:for writing|cannot open output file|open lock file|open temporary file|_tmp_|mkstemp|FETCH_HEAD).{0,400}" + _DENIED,
         r"\bEACCES: permission denied, (?:mkdir|rename|unlink|symlink|copyfile|rmdir|mkdtemp)\b",
         r"\berror: error while writing \w",
+        r"^\s{0,10}failed to open: .{1,400}\n\s{0,10}\nCaused by:\n\s{0,10}permission denied \(os error 13\)",
     ),
     (
         OPERATION,
@@ -241,6 +242,7 @@ _MESSAGES = (
         r"^(?!.{0,200}permission denied \(publickey)(?:.{0,1000})" + _DENIED,
         r"\bEACCES: permission denied, \w",
         r"\bAccessDeniedException: ",
+        r"^fatal: not a git repository: /",
     ),
 )
 

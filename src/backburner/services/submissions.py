@@ -83,7 +83,8 @@ class Submissions:
 
         `approved_via` is the interface through which a person approved the fingerprint `seen`. If the key is already used, the existing
         task is returned. For an `owner` that runs tasks itself and has free capacity, the task is claimed immediately, unless others
-        are ahead in the queue.
+        are ahead in the queue. If the same session is already asked whether exactly this command may run without its sandbox, that
+        question is returned.
         """
         if existing := self.find_by_key(submission):
             return existing
@@ -106,6 +107,8 @@ class Submissions:
             self._limit_depth(submission)
         decision = self._decide(submission, approved_via, seen, now)
         fingerprint = self._gate.fingerprint(submission) if decision.approval is None else None
+        if fingerprint and (offer := self._open_offer(submission, fingerprint)):
+            return offer
         lane = self._catalog.lane(submission)
         entry = self._task_store.submit(
             submission,
@@ -201,6 +204,19 @@ class Submissions:
             raise BadInput(f"Task {before.task_id} cannot be edited; only active and paused recurring tasks can.")
         environment = self._ledger_queries.environment(before.task_id)
         return Submission(spec, environment, session=before.session, message=before.message, opened=before.opened)
+
+    def _open_offer(self, submission: Submission, fingerprint: str) -> Entry | None:
+        """Return the open question whether exactly this command may run without the sandbox in which it failed; None if there is none."""
+        command = submission.spec.command
+        if not command.words or submission.proposed or submission.is_recurring:
+            return None
+        for task_id in self._ledger_queries.open_offers(command.words, command.shell, submission.spec.cwd):
+            offer = self._queries.get_or_none(task_id)
+            if offer is None or offer.status != TaskState.PROPOSED or offer.task.session != submission.session:
+                continue
+            if offer.task.spec == submission.spec and self._gate.fingerprint_of(offer) == fingerprint:
+                return offer
+        return None
 
     # -- the steps of `submit`, in order
 

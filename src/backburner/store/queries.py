@@ -92,6 +92,15 @@ class QueryRepository:
         )
         return [row[0] for row in rows]
 
+    def open_offers(self, words: Sequence[str], shell: bool, cwd: str) -> Sequence[str]:
+        """The open proposals to run this command in this folder without the sandbox in which it failed, newest first."""
+        rows = self._db.execute(
+            "SELECT task_id FROM tasks WHERE state = 'proposed' AND command = ? AND shell = ? AND cwd = ? AND task_id = restarted_from || ?"
+            " ORDER BY created_at DESC",
+            (plain(tuple(words)), int(shell), cwd, outside_id("")),
+        )
+        return [row[0] for row in rows]
+
     def by_key(self, project: str, key: str) -> Entry | None:
         """The task that was submitted with this key."""
         return self._reader.by_key(project, key)

@@ -252,8 +252,12 @@ class QueryContract:
         ledger.runs.settle([done(claim.run, RunState.FAILED, exit_code=1)._replace(problem="sandbox")], OURS)
         assert [ledger.queries.find(reference, None) for reference in ("tests", "last", "task")] == [["task_x"]] * 3
         assert ledger.queries.find("_outside", None) == ["task_x_outside"]
+        command, cwd = entry_of_task(ledger, "task_x").task.spec.command, entry_of_task(ledger, "task_x").task.spec.cwd
+        assert ledger.queries.open_offers(command.words, command.shell, cwd) == ["task_x_outside"]
+        assert not ledger.queries.open_offers(command.words, command.shell, "/elsewhere")
         ledger.tasks.approve("task_x_outside", Approval("user", "cli", NOW), runner=ENGINE, folder="tasks", max_active=20)
         assert ledger.queries.find("tests", None) == ledger.queries.find("last", None) == ["task_x_outside"]
+        assert not ledger.queries.open_offers(command.words, command.shell, cwd)
 
     def test_a_command_that_fails_without_the_sandbox_too_did_not_fail_because_of_it(self, ledger: Ledger) -> None:
         run = running(ledger)
