@@ -4,6 +4,7 @@ from backburner.core.light_typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import re as re
+    import unicodedata as unicodedata
 else:
 
     class _Deferred:
@@ -19,3 +20,4 @@ else:
             return value
 
     re = _Deferred("re")
+    unicodedata = _Deferred("unicodedata")

@@ -1,8 +1,6 @@
 """Recipients of notices. The ledger stores a recipient as text (`inbox`, `session:CLIENT:KEY`, `to:CHANNEL`); only this module parses it."""
 
-from enum import StrEnum
-
-from backburner.core.light_typing import NamedTuple
+from backburner.core.light_typing import NamedTuple, StrEnum
 
 
 class RecipientKind(StrEnum):

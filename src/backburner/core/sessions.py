@@ -1,8 +1,6 @@
 """Sessions that submit tasks. Protocols and the ledger store a session as text, `CLIENT:KEY`; only this module parses it."""
 
-from enum import StrEnum
-
-from backburner.core.light_typing import TYPE_CHECKING, NamedTuple
+from backburner.core.light_typing import TYPE_CHECKING, NamedTuple, StrEnum
 
 if TYPE_CHECKING:
     from backburner.core.models import Task
