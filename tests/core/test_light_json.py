@@ -11,7 +11,7 @@ from backburner.core import light_json
 from backburner.core.states import RunState
 
 _VALUES = some.recursive(
-    some.none() | some.booleans() | some.integers() | some.floats(allow_nan=False) | some.text() | some.sampled_from(list(RunState)),
+    some.none() | some.booleans() | some.integers() | some.floats(allow_nan=False) | some.text() | some.sampled_from(RunState),
     lambda parts: some.lists(parts) | some.tuples(parts, parts) | some.dictionaries(some.text(), parts),
     max_leaves=10,
 )

@@ -6,12 +6,14 @@ from a `CommandContext`.
 
 import functools
 import os
+import unicodedata
 from collections.abc import Iterable, Iterator
+from enum import StrEnum
 
 from backburner.approval.shell_parser import Redirect, SimpleCommand, Word
 from backburner.approval.wrappers import Options, count_option_words
-from backburner.core.deferred_modules import re, unicodedata
-from backburner.core.light_typing import NamedTuple, Protocol, StrEnum
+from backburner.core.deferred_modules import re
+from backburner.core.light_typing import NamedTuple, Protocol
 
 _MAX_WORD_CHARACTERS = 4096
 

@@ -6,6 +6,7 @@ no rule decides runs in a sandbox if this machine has one in which it can do no 
 
 import os
 from collections.abc import Sequence
+from enum import StrEnum
 
 from backburner.approval.confinement import SHOWS, NeedsApproval, choose
 from backburner.approval.effects import CommandContext, Effect, Finding, injects
@@ -13,7 +14,7 @@ from backburner.approval.programs import effects_of
 from backburner.approval.shell_parser import SimpleCommand, parse_commands
 from backburner.core.deferred_modules import re
 from backburner.core.errors import ConfigError
-from backburner.core.light_typing import NamedTuple, StrEnum
+from backburner.core.light_typing import NamedTuple
 from backburner.core.masking import hide_secrets
 from backburner.core.models import HARMLESS, SANDBOX, Submission
 from backburner.core.sandbox import Sandbox, Support

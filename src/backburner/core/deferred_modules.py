@@ -4,7 +4,6 @@ from backburner.core.light_typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import re as re
-    import unicodedata as unicodedata
 else:
 
     class _Deferred:
@@ -20,4 +19,3 @@ else:
             return value
 
     re = _Deferred("re")
-    unicodedata = _Deferred("unicodedata")

@@ -6,7 +6,6 @@ Type checkers see the originals.
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from enum import StrEnum
     from typing import Any, Generic, NamedTuple, NoReturn, Protocol, TypeVar, assert_never
 else:
     from collections import _tuplegetter
@@ -104,49 +103,3 @@ else:
 
         def __getnewargs__(self):
             return tuple(self)
-
-    class _StrEnumType(type):
-        def __init__(cls, name, bases, namespace):
-            super().__init__(name, bases, namespace)
-            cls.__members__ = {}
-            for member_name, value in namespace.items():
-                if type(value) is str and not member_name.startswith("_"):
-                    member = str.__new__(cls, value)
-                    member.name = member_name
-                    cls.__members__[member_name] = member
-                    setattr(cls, member_name, member)
-            cls._by_value = {str(member): member for member in cls.__members__.values()}
-
-        def __call__(cls, value):
-            try:
-                return cls._by_value[value]
-            except (KeyError, TypeError):
-                raise ValueError(f"{value!r} is not a valid {cls.__name__}") from None
-
-        def __iter__(cls):
-            return iter(cls._by_value.values())
-
-        def __len__(cls):
-            return len(cls._by_value)
-
-        def __contains__(cls, value):
-            return value in cls._by_value
-
-    class StrEnum(str, metaclass=_StrEnumType):
-        """Like `enum.StrEnum`, which takes ten times as long to create a class."""
-
-        @property
-        def value(self):
-            return str(self)
-
-        def __repr__(self):
-            return f"<{type(self).__name__}.{self.name}: {str(self)!r}>"
-
-        def __reduce__(self):
-            return type(self), (str(self),)
-
-        def __copy__(self):
-            return self
-
-        def __deepcopy__(self, _memo):
-            return self

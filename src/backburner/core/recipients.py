@@ -1,6 +1,8 @@
 """Recipients of notices. The ledger stores a recipient as text (`inbox`, `session:CLIENT:KEY`, `to:CHANNEL`); only this module parses it."""
 
-from backburner.core.light_typing import NamedTuple, StrEnum
+from enum import StrEnum
+
+from backburner.core.light_typing import NamedTuple
 
 
 class RecipientKind(StrEnum):

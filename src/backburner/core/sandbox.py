@@ -1,9 +1,10 @@
 """How a command runs that nobody approved: what it can see, write and reach. Pure."""
 
 import functools
+from enum import StrEnum
 
 from backburner.core import light_json as json
-from backburner.core.light_typing import NamedTuple, StrEnum
+from backburner.core.light_typing import NamedTuple
 
 
 class Level(StrEnum):

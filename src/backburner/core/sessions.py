@@ -1,6 +1,8 @@
 """Sessions that submit tasks. Protocols and the ledger store a session as text, `CLIENT:KEY`; only this module parses it."""
 
-from backburner.core.light_typing import TYPE_CHECKING, NamedTuple, StrEnum
+from enum import StrEnum
+
+from backburner.core.light_typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from backburner.core.models import Task

@@ -3,8 +3,9 @@
 A *state* is the current phase of a run; a *result* says how it ended.
 """
 
+from enum import StrEnum
+
 from backburner.core.errors import AlreadyInState, IllegalTransition
-from backburner.core.light_typing import StrEnum
 
 
 class RunState(StrEnum):

@@ -3,8 +3,10 @@
 A TaskSpec is stored with its task, and `restart` submits it again. Named tuples, because importing `dataclasses` is slow.
 """
 
+from enum import StrEnum
+
 from backburner.core.errors import BadInput
-from backburner.core.light_typing import Any, NamedTuple, StrEnum
+from backburner.core.light_typing import Any, NamedTuple
 
 
 class Limits(NamedTuple):

@@ -8,11 +8,12 @@ import contextlib
 import os
 import stat
 from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
 
 from backburner.core import formatting
 from backburner.core import light_json as json
 from backburner.core.ids import masked, run_id
-from backburner.core.light_typing import Any, NamedTuple, StrEnum
+from backburner.core.light_typing import Any, NamedTuple
 from backburner.core.models import Run, RunFolder, Task
 from backburner.core.states import ENDED
 from backburner.system.home import Home, open_folder, open_plain, read_plain, write_atomically, write_pieces
