@@ -471,7 +471,7 @@ def _project_code(view: CommandView, detail: str, known: Options | None) -> list
 
 
 # The content of the files given to these programs does not change what they do. Options that name a program are part of the command itself.
-_DATA_ONLY = {"cp", "touch", "mkdir", "git", "tar", "zip", "gzip", "bzip2", "xz", "zstd", "rsync", "pg_dump", "mysqldump"}
+_DATA_ONLY = {"[", "test", "cp", "touch", "mkdir", "git", "tar", "zip", "gzip", "bzip2", "xz", "zstd", "rsync", "pg_dump", "mysqldump"}
 
 
 def scripts_of(parts: list[SimpleCommand], context: CommandContext) -> list[str]:
