@@ -87,3 +87,9 @@ def test_a_repeated_check_takes_less_than_a_millisecond(project: Path) -> None:
         judge(submission, context)
         durations.append(time.perf_counter() - started)
     assert sorted(durations)[len(durations) // 2] < 0.001
+
+
+def test_a_character_that_crashes_the_parser_is_not_given_to_it(tmp_path: Path) -> None:
+    project = make_project_with_traps(tmp_path)
+    for line in ("echo {\U000ad564w", "echo {12\U000ad564", "echo {1..\U0010f882}", "ls; {\u2603; }"):
+        assert verdict(project, line).decision == "ask", line

@@ -5,6 +5,7 @@ tree-sitter is loaded only for shell text.
 """
 
 import functools
+import re
 from collections.abc import Iterator
 
 from backburner.approval import simple_shell
@@ -14,6 +15,7 @@ from backburner.core.light_typing import Any, NamedTuple
 _MAX_LINE_CHARACTERS = 64 * 1024
 _MAX_DEPTH = 12
 _MAX_TREE_DEPTH = 200
+_CRASHES_PARSER = r"\{[\d.]*[^\x00-\xff]"  # tree-sitter-bash looks such a character up in a table of 256 and can crash
 COMPOUND = "the line contains loops or conditions"  # a doubt that does not matter in a sandbox
 
 
@@ -74,6 +76,8 @@ def parse(line: str, depth: int = 0) -> list[SimpleCommand]:
         return [SimpleCommand(unreadable=("the line is too long to be parsed",))]
     if hidden := _hidden_character(line):
         return [SimpleCommand(unreadable=(f"the line contains {hidden}",))]
+    if not line.isascii() and re.search(_CRASHES_PARSER, line):
+        return [SimpleCommand(unreadable=("the line contains a character after { that the parser cannot read",))]
     tree = _parser().parse(line.encode("utf-8", "surrogateescape"))
     parts = list(_visit(tree.root_node, 0))
     if tree.root_node.has_error:
