@@ -34,10 +34,8 @@ _KEYWORDS = frozenset(
 )
 _BEFORE_COMMANDS = frozenset(["!", "if", "then", "else", "elif", "while", "until", "do"])
 _AFTER_COMMANDS = frozenset(["fi", "done"])
-_AFTER_LOOP = re.compile(r"[ \t]*($|[;|&\n]|\d?>)")
-_FOR = re.compile(
-    r"for[ \t]+[A-Za-z_]\w*[ \t]+in[ \t]+(\$\(seq((?:[ \t]+\d+)+)\)|\{\d+\.\.\d+\}|[\w./-]+(?:[ \t]+[\w./-]+)*)[ \t]*(?=[;\n])"
-)
+_AFTER_LOOP = r"[ \t]*($|[;|&\n]|\d?>)"
+_FOR = r"for[ \t]+[A-Za-z_]\w*[ \t]+in[ \t]+(\$\(seq((?:[ \t]+\d+)+)\)|\{\d+\.\.\d+\}|[\w./-]+(?:[ \t]+[\w./-]+)*)[ \t]*(?=[;\n])"
 _UNQUOTED = frozenset("_./:=@%+,^!-")
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 # A text of several lines as one word, without expansions. No line begins like its end, which some shells would take for it.
@@ -80,7 +78,7 @@ def _read(line: str, *, compound: bool) -> list[Simple]:
         c, two = line[index], line[index : index + 2]
         if c in " \t":
             index += 1
-        elif compound and current == Simple([], [], []) and (loop := _FOR.match(line, index)):
+        elif compound and current == Simple([], [], []) and (loop := re.compile(_FOR).match(line, index)):
             words = ("seq", *loop.group(2).split()) if loop.group(2) else ()
             commands.append(Simple([], [Token(word, True, False, False) for word in words], []))
             index = loop.end()
@@ -97,7 +95,7 @@ def _read(line: str, *, compound: bool) -> list[Simple]:
         else:
             token, index = _word(line, index)
             is_keyword = compound and current == Simple([], [], []) and not token.quoted
-            if is_keyword and token.text in _AFTER_COMMANDS and not _AFTER_LOOP.match(line, index):
+            if is_keyword and token.text in _AFTER_COMMANDS and not re.compile(_AFTER_LOOP).match(line, index):
                 raise _NotSimple
             if not is_keyword or token.text not in _BEFORE_COMMANDS | _AFTER_COMMANDS:
                 _add(current, token)
@@ -139,7 +137,7 @@ def _word(line: str, index: int) -> tuple[Token, int]:
             if end < 0:
                 raise _NotSimple
             text, quoted, index = text + line[index + 1 : end], True, end + 1
-        elif document := re.compile(_DOCUMENT).match(line, index):
+        elif c == '"' and (document := re.compile(_DOCUMENT).match(line, index)):
             text, quoted, index = text + _content(document), True, document.end()
         elif c == '"':
             inner, whole, index = _double(line, index + 1)

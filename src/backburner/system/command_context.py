@@ -218,7 +218,9 @@ class LocalCommandContext:
 
     def is_visible(self, path: str) -> bool:
         """Whether a sandbox contains a path outside the project: a file of the system, a tool of the user, or a temporary file of a sandbox."""
-        if (self._home is not None and is_below(path, self._home)) or re.match(_OF_ANY_PROCESS, path):
+        if (self._home is not None and is_below(path, self._home)) or (
+            path.startswith(("/proc/", "/dev/")) and re.match(_OF_ANY_PROCESS, path)
+        ):
             return False
         if path == "/" or any(is_below(path, folder) for folder in (*_VISIBLE, *self._tools)):
             return True

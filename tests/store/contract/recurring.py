@@ -283,7 +283,7 @@ class RecurringContract:
         task = recurring(ledger, notify=notify)
         before, counts = 0, []
         for number, digest in enumerate(("a", "a", "b")):
-            run_once(ledger, task, NOW + number, digest=digest)
+            run_once(ledger, task, NOW + number, digest=digest, lines=1)
             now = len(ledger.notices.notices())
             counts.append(now - before)
             before = now

@@ -21,6 +21,7 @@ GROUPS = {
         "backup",
         "restore",
         "export",
+        "migrate",
         "completion",
     ),
 }
