@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 from conftest import HomeCli, wait_until
 
+from backburner.core.states import RunState
+from backburner.services.app import open_app
+
 SERVER = """
 import http.server, sys
 server = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
@@ -335,3 +338,13 @@ def test_restart_prints_changes_of_the_environment(home_cli: HomeCli) -> None:
     ]
     changes = json.loads(home_cli.ok("restart", first, "--json", env={"STAGE": "new"}))["environment_changes"]
     assert changes["STAGE"] == {"before": "old", "now": "new"}
+
+
+def test_metadata_that_is_written_late_by_the_submitting_process_has_the_state_of_the_ledger(home_cli: HomeCli) -> None:
+    task_id = home_cli.run("true")
+    home_cli.ok("wait", task_id)
+    with open_app(str(home_cli.root), home_cli.environ) as app:
+        entry = app.queries.get_or_none(task_id)
+        assert entry is not None and entry.run is not None
+        app.publisher.publish(entry._replace(run=entry.run._replace(state=RunState.PENDING, started_at=None, ended_at=None)))
+        assert json.loads((Path(app.runs.folder(entry)) / "metadata.json").read_text())["status"] == "completed"

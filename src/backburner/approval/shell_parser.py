@@ -5,10 +5,10 @@ tree-sitter is loaded only for shell text.
 """
 
 import functools
-import re
 from collections.abc import Iterator
 
 from backburner.approval import simple_shell
+from backburner.core.deferred_modules import re
 from backburner.core.formatting import quoted
 from backburner.core.light_typing import Any, NamedTuple
 

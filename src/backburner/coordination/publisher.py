@@ -6,7 +6,7 @@ import time
 from backburner.coordination.changes import ChangeFeed
 from backburner.coordination.supervision import EngineSupervisor, has_no_owner
 from backburner.core.light_typing import TYPE_CHECKING
-from backburner.core.models import RUNNERS, Entry
+from backburner.core.models import RUNNERS, Entry, Run, Task
 from backburner.core.states import ENDED, RunState
 from backburner.system import run_files
 from backburner.system.home import Home
@@ -34,13 +34,22 @@ class Publisher:
         for task, run in (entry, *(self._ledger_queries.failed_dependents(entry.task.task_id) if has_failed else ())):
             if run and run.started_at is None and (run.runner in RUNNERS or run.state in ENDED):
                 with contextlib.suppress(OSError):  # the files only copy the ledger, and the runner writes them again
-                    run_files.write(self._home.folder(run.folder), task, run)
+                    self._write_files(task, run)
         engine_is_listening = self._changes.announce()
         is_for_engine = entry.run is None or entry.run.runner in RUNNERS or has_no_owner(entry.run)
         if not engine_is_listening and entry.is_live and is_for_engine:
             self._supervisor.start_engine()
         elif not engine_is_listening:
             self.start_needed_engine()
+
+    def _write_files(self, task: Task, run: Run) -> None:
+        """Write the files of a run, and write them again if its runner has changed it meanwhile: this may have replaced newer files."""
+        written: Run | None = None
+        while run != written:
+            run_files.write(self._home.folder(run.folder), task, run)
+            written, entry = run, self._ledger_queries.get(task.task_id)
+            if entry and entry.run and entry.run.run_id == run.run_id:
+                run = entry.run
 
     def start_needed_engine(self) -> None:
         """Start an engine if a schedule, a delivery or a source needs one and none is listening. Checked at most once per second."""
