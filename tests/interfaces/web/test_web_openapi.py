@@ -16,10 +16,10 @@ from backburner.interfaces.web.operations import BASE, OPERATIONS, Who
 # The commands that have no operation, and why.
 WITHOUT_OPERATION = {
     "at a terminal only": {"chat", "top", "completion", "install", "setup", "service", "serve", "web", "mcp", "trust", "apply"},
-    "of the machine's owner": {"backup", "restore", "export", "compact"},
+    "of the machine's owner": {"backup", "restore", "export", "compact", "migrate"},
     "for agents": {"brief"},
     "waits, which a stream does": {"wait"},
-    "comes with the second half": {"add", "propose", "traces"},
+    "comes with the second half": {"add", "propose", "edit", "traces"},
 }
 NAMES = {
     "run": "/tasks",
