@@ -317,7 +317,7 @@ def test_a_backup_is_left_to_the_tools_of_postgres(home: HomeCli, tmp_path: Path
 
 def test_a_ledger_file_needs_no_postgres_library(home_cli: HomeCli) -> None:
     home_cli.ok("wait", home_cli.run("true"))
-    for words in (["list", "--json"], ["run", "--", "true"]):
+    for words in (["list", "--json"], ["run", "--wait", "--", "true"]):
         call = [sys.executable, "-X", "importtime", "-m", "backburner", *words]
         done = subprocess.run(call, env=home_cli.environ, cwd=home_cli.cwd, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0 and "backburner.store.sqlite" in done.stderr and "psycopg" not in done.stderr
