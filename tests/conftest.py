@@ -28,6 +28,7 @@ hypothesis.settings.load_profile("any-speed")
 
 FORKED_CLI = ForkedCli()
 LONG = bool(os.environ.get("BACKBURNER_LONG"))
+_ENDING_SECONDS = 20.0  # after its test, a process that takes longer to end counts as left behind
 _SLOW_FOLDERS = ("agents", "crash", "stateful")
 NO_TERMINAL = "[approval]\nyes_without_terminal = true\n"
 # Commands that could change something need approval, as on a machine without a sandbox, so that tests of approvals can use any of them.
@@ -227,14 +228,6 @@ class HomeCli:
         return members
 
 
-def _is_ending_shim(process: ProcessId) -> bool:
-    """Whether a process is a shim without a command."""
-    try:
-        return not Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().strip()
-    except OSError:
-        return False
-
-
 @pytest.fixture
 def home_cli(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[HomeCli]:
     """A fresh home in which `--yes` works without a terminal. The test fails if it leaves a process running."""
@@ -245,9 +238,9 @@ def home_cli(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[HomeCli
     here.new_interpreters = request.path.parent.name in ("tour", "seed") or request.path.name == "test_cli.py"
     yield here
     here.stop_engine()
-    # Without a log writer, the shim of a command that has just ended saves its output itself.
-    wait_until(lambda: not here.processes("drain"), "the last output to be saved")
-    wait_until(lambda: not any(map(_is_ending_shim, here.processes("backburner"))), "the shims to end")
+    # The last command may be just ending, with its sandbox; without a log writer, its shim saves its output itself.
+    with contextlib.suppress(AssertionError):
+        wait_until(lambda: not here.processes(), "the last processes to end", _ENDING_SECONDS)
     remaining = {found: Path(f"/proc/{found.pid}/cmdline").read_bytes() for found in here.processes()}
     for found in remaining:
         processes.send(found, signal.SIGKILL)
