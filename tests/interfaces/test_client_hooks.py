@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,8 +13,12 @@ import pytest
 from conftest import HomeCli, wait_until
 from mcp_client import Raw
 
+from backburner.core.models import ENGINE
 from backburner.core.notice_text import NOTICE_PREFIX
+from backburner.interfaces.cli.tasks import LIST_LIMIT
 from backburner.interfaces.client_setup import wiring
+from backburner.store.ledger import open_ledger
+from backburner.testing.records import request
 
 
 def _hook(home_cli: HomeCli, client: str, event: object, **env: str) -> "subprocess.CompletedProcess[str]":
@@ -271,6 +276,26 @@ def test_the_proposing_session_is_notified_of_a_cancelled_proposal(home_cli: Hom
         task_id = client.value("start_background_task", command="rm -r x", description="x")["task_id"]
         home_cli.ok("cancel", task_id)
         assert "rejected by a person" in client.value("list_background_tasks")["notices"]
+
+
+def test_the_brief_lists_scheduled_tasks_even_if_many_newer_ones_have_ended(home_cli: HomeCli) -> None:
+    home_cli.ok("add", "later", "--at", "tomorrow 9am", "--", "echo", "hi")
+    home_cli.ok("add", "often", "--every", "3h", "--", "echo", "hi")
+    home_cli.ok("pause", "often")
+    text = home_cli.ok("brief")
+    assert "0 active, 0 waiting for a person's approval, 2 scheduled." in text
+    assert re.search(r"^Scheduled:\n- task_\S+_often \(paused\) echo hi\n- task_\S+_later \(active, next in \d.*\) echo hi$", text, re.M)
+    ledger, now = open_ledger(home_cli.home.ledger), time.time_ns() // 1_000_000
+    for number in range(LIST_LIMIT):
+        ledger.tasks.submit(
+            request(("true",), str(home_cli.cwd), {}), project=str(home_cli.cwd), wanted_id=f"task_{number}", approval=None,
+            reasons=(), runner=ENGINE, folder="tasks", now=now, expires_at=now + 10_000_000,
+        )  # fmt: skip
+        ledger.tasks.refuse(f"task_{number}", expired=False, now=now)
+    ledger.close()
+    with Raw(home_cli) as client:
+        for text in (home_cli.ok("brief"), client.value("brief")["display"]):
+            assert "2 scheduled" in text and "_later (active, next in" in text
 
 
 def test_the_brief_is_short_with_many_tasks(home_cli: HomeCli) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -12,6 +13,9 @@ from pathlib import Path
 import pytest
 from conftest import NO_TERMINAL, HomeCli, wait_until
 from terminal import Terminal
+
+from backburner.execution.sandbox_ending import monitor_of
+from backburner.system import processes
 
 GIT = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main"]
 
@@ -435,6 +439,22 @@ def test_a_cancelled_command_has_its_own_exit_code(home_cli: HomeCli, project: P
     wait_until(lambda: home_cli.status(task_id)["pid"], "it to run")
     home_cli.ok("cancel", task_id)
     assert home_cli.status(task_id)["exit_code"] == 128 + 15
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_cancelled_command_has_its_own_exit_code_even_if_its_monitor_is_slow(home_cli: HomeCli, project: Path, others: int) -> None:
+    """Without others, the engine itself starts the command; otherwise its log writer does."""
+    other = home_cli.ok("run", "--", "sleep", "600").strip() if others else ""
+    wait_until(lambda: not other or home_cli.status(other)["pid"], "the other command to run")
+    words = script(project, "trap 'exit 7' TERM\necho ready\nwhile :; do sleep 0.05; done\n", "run.sh")
+    task_id = home_cli.ok("run", "--", *words).strip()
+    wait_until(lambda: home_cli.log(task_id) == b"ready\n", "it to run")
+    wait_until(lambda: home_cli.status(task_id)["pid"], "its process to be recorded")
+    monitor = monitor_of(processes.members(None, processes.tag_of(home_cli.status(task_id)["pid"]) or ""))
+    assert monitor
+    os.kill(monitor.pid, signal.SIGSTOP)
+    home_cli.ok("cancel", task_id, *filter(None, [other]))
+    assert (home_cli.status(task_id)["status"], home_cli.status(task_id)["exit_code"]) == ("cancelled", 7)
 
 
 def test_a_command_stays_confined_when_the_engine_is_killed(home_cli: HomeCli, trusted: Path) -> None:

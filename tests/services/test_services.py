@@ -1,5 +1,6 @@
 """Services with a fake clock: expiry, approval, validation, queries, clearing and retention."""
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 from conftest import CAUTIOUS, caller
 
 from backburner.coordination.config_file import ConfigFile, load_config
+from backburner.core import ids
 from backburner.core.errors import AmbiguousId, BadInput, IllegalTransition, NotAPerson, NotRunning, TaskNotFound
 from backburner.core.models import Submission
 from backburner.services.app import App, open_app
@@ -42,6 +44,13 @@ def app(home: Home, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.Monkey
 
 def make_submission(*command: str, **more: object) -> Submission:
     return request(command or ("make",), "/tmp", {"PATH": "/usr/bin:/bin"}, **more)  # type: ignore[arg-type]
+
+
+def test_a_task_gets_no_folder_that_a_task_of_another_ledger_has(app: App, home: Home) -> None:
+    for seconds in range(120):  # until the next line
+        Path(home.folder(f"{home.tasks}/{ids.base_id('make', time.time() + seconds)}")).mkdir()
+    task_id = app.submissions.submit(make_submission(), caller(app)).task.task_id
+    assert task_id.endswith("_make_2")
 
 
 def ledger_with_faster_process(path: str) -> Ledger:

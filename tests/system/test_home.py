@@ -5,6 +5,7 @@ import fcntl
 import os
 import shutil
 import socket
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +25,13 @@ def long_home(tmp_path: Path) -> Iterator[Home]:
     home = Home(str(root))
     yield home
     shutil.rmtree(home.socket_dir, ignore_errors=True)
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A folder whose path is short enough for a home with its sockets inside."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        yield Path(name)
 
 
 def test_a_new_home_is_private(tmp_path: Path) -> None:
@@ -116,33 +124,33 @@ def test_homes_with_long_paths_have_separate_sockets_and_links_share_them(long_h
     assert Home(str(link)).socket_dir == long_home.socket_dir
 
 
-def test_a_socket_folder_that_others_can_access_is_refused(tmp_path: Path) -> None:
-    home = Home(str(tmp_path))
-    (tmp_path / "sockets").mkdir(mode=0o700)
-    (tmp_path / "sockets").chmod(0o770)
+def test_a_socket_folder_that_others_can_access_is_refused(short_path: Path) -> None:
+    home = Home(str(short_path))
+    (short_path / "sockets").mkdir(mode=0o700)
+    (short_path / "sockets").chmod(0o770)
     with pytest.raises(HomeUnusable, match="is not a folder that only you can access; remove it"):
         home.create_socket_dir()
 
 
-def test_a_link_in_place_of_the_socket_folder_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").mkdir(mode=0o700)
-    (tmp_path / "sockets").symlink_to(tmp_path / "elsewhere")
+def test_a_link_in_place_of_the_socket_folder_is_refused(short_path: Path) -> None:
+    (short_path / "elsewhere").mkdir(mode=0o700)
+    (short_path / "sockets").symlink_to(short_path / "elsewhere")
     with pytest.raises(HomeUnusable):
-        Home(str(tmp_path)).create_socket_dir()
+        Home(str(short_path)).create_socket_dir()
 
 
-def test_a_file_in_place_of_the_socket_folder_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "sockets").write_text("")
+def test_a_file_in_place_of_the_socket_folder_is_refused(short_path: Path) -> None:
+    (short_path / "sockets").write_text("")
     with pytest.raises(HomeUnusable):
-        Home(str(tmp_path)).create_socket_dir()
+        Home(str(short_path)).create_socket_dir()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
-def test_a_socket_folder_of_another_user_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "sockets").mkdir(mode=0o700)
-    os.chown(tmp_path / "sockets", 12345, 12345)
+def test_a_socket_folder_of_another_user_is_refused(short_path: Path) -> None:
+    (short_path / "sockets").mkdir(mode=0o700)
+    os.chown(short_path / "sockets", 12345, 12345)
     with pytest.raises(HomeUnusable):
-        Home(str(tmp_path)).create_socket_dir()
+        Home(str(short_path)).create_socket_dir()
 
 
 def test_a_lock_is_held_by_one_process_until_released(tmp_path: Path) -> None:

@@ -56,7 +56,9 @@ async def inbox(ctx: Context) -> InboxNotices:
 async def brief(ctx: Context) -> Brief:
     """Summary of open and recent tasks, for a lost context."""
     context = ctx.deps
-    entries = await context.call(lambda app: app.queries.list(context.caller, everywhere=context.cwd is None, limit=_MAX_BRIEF_TASKS))
+    entries = await context.call(
+        lambda app: app.queries.open_and_recent(context.caller, everywhere=context.cwd is None, limit=_MAX_BRIEF_TASKS)
+    )
     return Brief(display=notice_text.brief(entries, now_ms()))
 
 

@@ -65,14 +65,21 @@ def _block(notice: Notice, plain: bool, longest: int) -> str:
 
 
 def brief(entries: Sequence[Entry], now: int, *, max_length: int = _MAX_BRIEF_CHARACTERS) -> str:
-    """Summarize open work for a model without that context: active, waiting and recently finished tasks, in `max_length` characters."""
+    """Summarize the work of a project for a model without that context, in `max_length` characters: open and recently finished tasks."""
+    if not entries:
+        return "No background tasks."
     waiting = [entry for entry in entries if entry.status in ("proposed", "waiting")]
     active = [entry for entry in entries if entry.is_live and entry not in waiting]
-    ended = [entry for entry in entries if entry.has_ended][:5]
-    if not waiting and not active and not ended:
-        return "No background tasks."
-    lines = [f"Background tasks (Backburner): {len(active)} active, {len(waiting)} waiting for a person's approval."]
-    for title, group in (("Active", active), ("Waiting for approval (backburner approve ID)", waiting), ("Recently finished", ended)):
+    ended = [entry for entry in entries if entry.has_ended]
+    scheduled = [entry for entry in entries if not (entry.is_live or entry.has_ended or entry.status == "proposed")]
+    count = f"{len(active)} active, {len(waiting)} waiting for a person's approval, {len(scheduled)} scheduled"
+    lines = [f"Background tasks (Backburner): {count}."]
+    for title, group in (
+        ("Active", active),
+        ("Waiting for approval (backburner approve ID)", waiting),
+        ("Scheduled", scheduled),
+        ("Recently finished", ended[:5]),
+    ):
         if group:
             lines += [f"{title}:", *(_line(entry, now) for entry in group)]
     last = "For details use check_task_status or `backburner status ID`. Do not start these tasks again."
@@ -90,6 +97,8 @@ def _line(entry: Entry, now: int) -> str:
     task, run = entry
     elapsed = formatting.elapsed(entry, now)
     status = entry.status if elapsed is None else f"{entry.status} {formatting.duration(elapsed)}"
+    if task.recurring.next_run_at is not None and not entry.is_live:
+        status = f"{entry.status}, next in {formatting.duration(max(0, task.recurring.next_run_at - now))}"
     summary = f": {run.end.summary}" if run and run.end.summary and run.state not in LIVE else ""
-    title = clean(task.spec.description) or masked_line(task.spec.command.words, task.spec.command.shell)
+    title = clean(task.spec.description) or masked_line(task.spec.command.words, task.spec.command.shell) or clean(task.spec.prompt)
     return "- " + shortened(f"{task.task_id} ({status}) {shortened(title, longest=100)}{summary}", longest=240)

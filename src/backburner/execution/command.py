@@ -375,13 +375,11 @@ class Command:
         in_sandbox = self._sandbox is not None and self._sandbox.level is Level.FULL
         group = self.process.pid if not in_sandbox and self.process and processes.send_group(self.process, number) else None
         while left := await self._executor.members(self.process, self._process_tag):
-            # The outermost process of a sandbox reports how the command ended; it ends by itself.
-            monitor = sandbox_ending.monitor_of(left) if in_sandbox else None
+            # The outermost process of a sandbox reports to the shim how the command ended; it ends by itself.
+            monitor = sandbox_ending.monitor_of(left) if in_sandbox and len(left) > 1 else None
             for member in left:
-                if member == monitor and len(left) > (1 if self._child is None else 2):
-                    continue
                 reached = member in signalled or (group is not None and _group_of(member.pid) == group)
-                if number == signal.SIGKILL or not reached:
+                if member != monitor and (number == signal.SIGKILL or not reached):
                     processes.send(member, number)
                     signalled.add(member)
                 if member not in continued:

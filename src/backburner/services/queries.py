@@ -7,7 +7,7 @@ from backburner.core.errors import AmbiguousId, BadInput, BatchNotFound, NoTasks
 from backburner.core.ids import outside_id
 from backburner.core.light_typing import TYPE_CHECKING, Any
 from backburner.core.models import SANDBOX, Batch, Caller, Clock, Entry, Run
-from backburner.core.states import RunState, TaskState
+from backburner.core.states import LIVE, RunState, TaskState
 from backburner.system.paths import project_of
 
 if TYPE_CHECKING:
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from backburner.core.store_ports import EventStore, LedgerQueries
 
 _EVENTS_PER_PAGE = 1000
+_OPEN = (*sorted(LIVE), TaskState.PROPOSED, TaskState.ACTIVE, TaskState.PAUSED)
+_MAX_OPEN = 1000  # of each status
 
 
 class Queries:
@@ -93,6 +95,16 @@ class Queries:
         entries = read(TaskState.PROPOSED, None) + (read(status, limit) if status == TaskState.EXPIRED else [])
         entries = [entry for entry in entries if entry.status == status]
         return entries if limit is None else entries[:limit]
+
+    def open_and_recent(self, caller: Caller, *, everywhere: bool = False, limit: int) -> Sequence[Entry]:
+        """Return the newest `limit` tasks, and older ones that have not ended; without chats."""
+        entries = {entry.task.task_id: entry for entry in self.list(caller, everywhere=everywhere, limit=limit)}
+        if len(entries) == limit:
+            for status in _OPEN:
+                for entry in self.list(caller, status=status, everywhere=everywhere, limit=_MAX_OPEN):
+                    if not entry.task.in_chat:
+                        entries.setdefault(entry.task.task_id, entry)
+        return list(entries.values())
 
     def batches(self, caller: Caller, *, everywhere: bool = False) -> Sequence[Batch]:
         """Return the batches of the caller's project with the number of tasks in each status, oldest first."""

@@ -3,6 +3,7 @@
 Every interface submits tasks through this module, so none can bypass approval.
 """
 
+import os
 from collections.abc import Callable, Sequence
 
 from backburner.coordination.config_file import ConfigFile
@@ -128,10 +129,14 @@ class Submissions:
             max_active=self._config.current.whole("tasks.max_active"),
             question=self._question(submission, decision.reasons, fingerprint) if fingerprint else None,
             asked=fingerprint,
+            has_folder=self._has_folder,
         )
         if entry.run is None or entry.run.owner is None:  # an owner starts it first and wakes the others then
             self._publisher.publish(entry)
         return entry
+
+    def _has_folder(self, task_id: str) -> bool:
+        return os.path.lexists(self._home.folder(os.path.join(self._home.tasks, task_id)))
 
     def check(self, submission: Submission) -> None:
         """Raise BadInput if a recurring task could not be stored as it is. Stores nothing."""

@@ -79,6 +79,7 @@ class TaskRepository:
         max_active: int = 0,
         question: Callable[[str], str] | None = None,
         asked: str | None = None,
+        has_folder: Callable[[str], bool] | None = None,
     ) -> Entry:
         """Store a task: with an approval together with its first run, otherwise as a proposal. If the key exists, returns its task.
 
@@ -92,7 +93,7 @@ class TaskRepository:
                 for after_id in submission.spec.order.after:
                     self._reader.get(after_id)
                 task = Task(
-                    task_id=self._free_id(wanted_id),
+                    task_id=self._free_id(wanted_id, has_folder),
                     spec=submission.spec,
                     kind=kind,
                     state=TaskState.ACTIVE if approval else TaskState.PROPOSED,
@@ -369,30 +370,35 @@ class TaskRepository:
             return None
         return row[0] if row else None
 
-    def _free_id(self, wanted: str) -> str:
+    def _free_id(self, wanted: str, has_folder: Callable[[str], bool] | None) -> str:
         """An id that no task has or had, so that an id never refers to a different task later.
 
+        Nor may it have a folder already, by `has_folder`: that is of another ledger which was used with the same home.
         The number is found by doubling and bisection, so that even the thousandth task of one name needs few queries. The search
         starts at the last number that this process has used.
         """
+
+        def is_taken(task_id: str) -> bool:
+            return self._is_known(task_id) or (has_folder is not None and has_folder(task_id))
+
         if wanted != self._last_id[0]:
-            if not self._is_taken(wanted):
+            if not is_taken(wanted):
                 return wanted
             self._last_id = wanted, 1
         taken, step = self._last_id[1], 1
-        while self._is_taken(f"{wanted}_{taken + step}"):
+        while is_taken(f"{wanted}_{taken + step}"):
             taken, step = taken + step, step * 2
         free = taken + step
         while free - taken > 1:
             middle = (taken + free) // 2
-            if self._is_taken(f"{wanted}_{middle}"):
+            if is_taken(f"{wanted}_{middle}"):
                 taken = middle
             else:
                 free = middle
         self._last_id = wanted, free
         return f"{wanted}_{free}"
 
-    def _is_taken(self, task_id: str) -> bool:
+    def _is_known(self, task_id: str) -> bool:
         cleared = "SELECT 1 FROM events WHERE task_id = ? AND kind = 'task_cleared'"
         return bool(self._db.one("SELECT 1 FROM tasks WHERE task_id = ?", (task_id,)) or self._db.one(cleared, (task_id,)))
 

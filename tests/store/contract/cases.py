@@ -25,6 +25,7 @@ _OPTIONS = (
     "max_active",
     "question",
     "asked",
+    "has_folder",
 )  # parameters of `submit`; everything else belongs to the submission
 
 

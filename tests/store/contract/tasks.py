@@ -70,6 +70,11 @@ class TaskContract:
     def test_a_taken_id_gets_a_number(self, ledger: Ledger) -> None:
         assert [submit(ledger).task.task_id for _ in range(3)] == ["task_x", "task_x_2", "task_x_3"]
 
+    def test_an_id_whose_folder_exists_is_not_given(self, ledger: Ledger) -> None:
+        submit(ledger)
+        assert submit(ledger, has_folder={"task_x_2", "task_x_3"}.__contains__).task.task_id == "task_x_4"
+        assert submit(ledger, "task_y", has_folder=lambda task_id: task_id == "task_y").task.task_id == "task_y_2"
+
     def test_an_id_that_ends_in_a_number_is_not_used_twice(self, ledger: Ledger) -> None:
         made = [submit(ledger, wanted).task.task_id for wanted in ("task_x_2", "task_x", "task_x", "task_x_2", "task_x")]
         assert len(set(made)) == 5

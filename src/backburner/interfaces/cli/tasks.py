@@ -233,7 +233,7 @@ def brief(app: App, caller: Caller, args: argparse.Namespace) -> int:
     """Print a summary of open work, at most 2,000 characters long."""
     from backburner.core.notice_text import brief
 
-    text = brief(app.queries.list(caller, everywhere=args.all, limit=LIST_LIMIT), now_ms())
+    text = brief(app.queries.open_and_recent(caller, everywhere=args.all, limit=LIST_LIMIT), now_ms())
     if args.json:
         task_text.print_json({"brief": text})
     else:

@@ -102,7 +102,7 @@ def _lease_notices(app: App, client: str, sessions: Iterable[str]) -> Sequence[N
 
 
 def _open_tasks_text(app: App, caller: Caller) -> str | None:
-    entries = [entry for entry in app.queries.list(caller, limit=100) if not entry.has_ended]
+    entries = [entry for entry in app.queries.open_and_recent(caller, limit=100) if not entry.has_ended]
     return brief(entries, now_ms()) if entries else None
 
 

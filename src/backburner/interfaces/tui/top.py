@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from backburner.core.errors import BackburnerError, BadInput
 from backburner.core.models import ENGINE, Caller, Entry
 from backburner.core.optional_dependencies import need
-from backburner.core.states import LIVE, RunState, TaskState
+from backburner.core.states import RunState
 from backburner.core.terminal_text import visible
 from backburner.interfaces.cli.arguments import verb_parser
 from backburner.interfaces.cli.logs import logs
@@ -53,14 +53,10 @@ class BoardTasks:
 
     def read(self, *, everywhere: bool) -> list[Entry]:
         """The newest tasks, and all tasks that have not ended."""
-        entries = {entry.task.task_id: entry for entry in self._app.queries.list(self._caller, everywhere=everywhere, limit=LIST_LIMIT)}
-        if len(entries) == LIST_LIMIT:  # tasks that have not ended may be older than these
-            for status in (*LIVE, TaskState.PROPOSED):
-                for entry in self._app.queries.list(self._caller, status=status, everywhere=everywhere, limit=_MAX_LIVE):
-                    entries.setdefault(entry.task.task_id, entry)
-        live = {entry.run.run_id for entry in entries.values() if entry.run and entry.is_live}
+        entries = self._app.queries.open_and_recent(self._caller, everywhere=everywhere, limit=LIST_LIMIT)
+        live = {entry.run.run_id for entry in entries if entry.run and entry.is_live}
         self._progress = {run_id: seen for run_id, seen in self._progress.items() if run_id in live}
-        return list(entries.values())
+        return list(entries)
 
     def free_capacity(self) -> int:
         """How many more commands could run with the current settings, which the engine also uses."""
