@@ -1,6 +1,7 @@
 """The set-up of a clone: the core alone at first, and the packages of an extra when they are first needed."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import HomeCli
+from terminal import Terminal
 
 from backburner.core import optional_dependencies
 from backburner.core.errors import BadInput
@@ -17,7 +19,8 @@ ROOT = Path(__file__).parent.parent.parent
 UV = """#!/bin/sh
 case $1 in
     venv) for last; do :; done; exec {python} -m venv --without-pip "$last" ;;
-    pip) for last; do :; done; cp "$last" {asked}; echo "Resolved packages"; [ ! -e {fail} ] ;;
+    pip) for last; do :; done; cp "$last" {asked}; echo "Resolved packages"
+        while [ -e {wait} ]; do sleep 0.05; done; [ ! -e {fail} ] ;;
 esac
 """
 
@@ -26,13 +29,13 @@ class Clone:
     """The files of a clone that its set-up uses, with a recording `uv`."""
 
     def __init__(self, folder: Path) -> None:
-        self.root, self.asked, self.fail = folder / "clone", folder / "asked", folder / "fail"
+        self.root, self.asked, self.fail, self.wait = folder / "clone", folder / "asked", folder / "fail", folder / "wait"
         (self.root / "scripts").mkdir(parents=True)
         for name in ("scripts/setup", "pyproject.toml", "constraints.txt"):
             shutil.copy(ROOT / name, self.root / name)
         programs = folder / "programs"
         programs.mkdir()
-        (programs / "uv").write_text(UV.format(python=sys.executable, asked=self.asked, fail=self.fail))
+        (programs / "uv").write_text(UV.format(python=sys.executable, asked=self.asked, fail=self.fail, wait=self.wait))
         (programs / "uv").chmod(0o755)
         self.environ = {"PATH": f"{programs}:/usr/bin:/bin", "HOME": str(folder), "PIP_NO_INDEX": "1"}
 
@@ -59,6 +62,14 @@ def test_the_first_command_installs_the_core_alone(clone: Clone) -> None:
     assert next(clone.root.glob(".venv/lib/python*/site-packages/backburner.pth")).read_text() == f"{clone.root}/src\n"
     done = clone.setup()
     assert (done.returncode, done.stdout) == (0, "") and not clone.asked.exists()
+
+
+def test_a_terminal_shows_the_time_and_the_last_line_of_the_installer(clone: Clone) -> None:
+    clone.wait.touch()
+    with Terminal([str(clone.root / "scripts/setup")], cwd=clone.root, env={**clone.environ, "TERM": "xterm"}) as terminal:
+        terminal.wait(lambda shown: re.search(r"^  [1-9]\d* s  Resolved packages$", shown.text, re.M))
+        clone.wait.unlink()
+        assert terminal.ended() == 0 and "Resolved" not in terminal.text
 
 
 def test_a_part_is_installed_once_and_updated_with_the_others(clone: Clone) -> None:
