@@ -317,6 +317,21 @@ def test_after_ctrl_c_during_wait_the_command_continues_and_a_line_says_so(home_
     home_cli.ok("cancel", "last")
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["cancle", "x"], "Unknown command 'cancle'. Did you mean cancel? See: backburner --help\n"),
+        (["zzz"], "Unknown command 'zzz'. See: backburner --help\n"),
+        (["list", "--jsno"], "Unrecognized arguments: --jsno. Did you mean --json? See: backburner list --help\n"),
+        (["run", "--nmae=x", "--", "true"], "Unrecognized arguments: --nmae=x. Did you mean --name? See: backburner run --help\n"),
+        (["list", "--zzz"], "Unrecognized arguments: --zzz. See: backburner list --help\n"),
+    ],
+)
+def test_a_mistyped_command_or_option_is_answered_with_the_one_that_was_meant(home_cli: HomeCli, words: list[str], message: str) -> None:
+    done = home_cli.cli(*words)
+    assert (done.returncode, done.stderr) == (2, message)
+
+
 def test_run_needs_no_separator_where_nothing_is_ambiguous(home_cli: HomeCli) -> None:
     assert home_cli.ok("run", "--wait", "echo", "-n", "hi") == "hi"
     assert home_cli.ok("run", "--wait", "60", "--name", "label", "echo", "hello") == "hello\n"

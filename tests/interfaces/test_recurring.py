@@ -75,7 +75,7 @@ def test_a_dry_run_shows_the_next_five_times_and_stores_nothing(home_cli: HomeCl
     assert watched.startswith("Each time command rm -rf build changes\n") and "rm -rf build: needs approval" in watched
     assert home_cli.json("list") == []
     home_cli.ok("add", "nine", "--every", "1h", "--", "true")
-    assert "already exists here" in home_cli.cli(*words).stderr
+    assert re.search(r"already exists here: (task_\S+)\. To change it: backburner edit \1; to replace", home_cli.cli(*words).stderr)
 
 
 def test_to_replaces_the_usual_channels(home_cli: HomeCli) -> None:
@@ -97,7 +97,7 @@ def test_add_in_runs_once_after_the_delay(home_cli: HomeCli) -> None:
     ("words", "sentence"),
     [
         (["--every", "1h"], "Nothing to run: use --prompt TEXT or write a command after `--`."),
-        (["--", "true"], "Use exactly one of `every`, `cron`, `at`, `in`, `after` (another task) and `on` (an event)."),
+        (["--", "true"], "Use exactly one of --every, --cron, --at, --in, --after (another task) and --on (an event)."),
         (["--every", "soon", "--", "true"], "'soon' is not a valid duration; use 30s, 5m, 1h30m, 2 hours or 1d."),
         (["--every", "10ms", "--", "true"], "'10ms' is not a valid duration; use 30s, 5m, 1h30m, 2 hours or 1d."),
         (["--every", "0.1s", "--", "true"], "The interval must be at least one second."),

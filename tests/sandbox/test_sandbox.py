@@ -139,7 +139,10 @@ def test_changes_are_made_to_a_copy_and_applied_after_an_approval(home_cli: Home
     assert (done.returncode, done.stdout) == (0, "two\n")
     assert (project / "a.txt").read_text() == "one\n" and not (project / "b.txt").exists()
     task_id = str(last(home_cli)["task_id"])
-    assert last(home_cli)["notes"] == [f"3 changes to the project are kept in a copy; to apply: backburner apply {task_id}"]
+    note = f"3 changes to the project are kept in a copy; to apply: backburner apply {task_id}"
+    assert last(home_cli)["notes"] == [note]
+    for shown in (done.stderr, home_cli.ok("wait", task_id)):
+        assert f"{task_id} completed (exit 0, " in shown and shown.endswith(f": two\nNote: {note}\n")
     shown = home_cli.ok("apply", task_id, "--diff")
     assert "-one\n+two" in shown and "+++ b/d/x" in shown
     fingerprint = shown.splitlines()[-1].removeprefix("Fingerprint: ")

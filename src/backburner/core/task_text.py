@@ -315,7 +315,7 @@ def details(
         lines.append(f"Process: {run.process.pid}")
     if run.end.problem == SANDBOX:
         lines.append(f"To run it without the sandbox: backburner approve {outside_id(task.task_id)}")
-    lines += [f"Note: {visible(note)}" for note in (run.end.notes or "").splitlines()]
+    lines += _notes(run)
     lines += [*_usage_lines(run.end.usage), *_inspection_lines(entry, inspection)]
     more = [f"Full output: {log}"] if run.started_at is not None else []
     more = ["", *more, f"Trace: backburner traces --span {run.span_id}"]
@@ -397,7 +397,7 @@ def ready_line(entry: Entry, ports: Sequence[int]) -> str:
 
 
 def ended_line(entry: Entry, now: int, before: str = "") -> str:
-    """Return the line for a finished task; `before` says what had not happened yet."""
+    """Return the line for a finished task, and its notes, a line each; `before` says what had not happened yet."""
     run = entry.run
     elapsed = formatting.elapsed(entry, now)
     parts = [formatting.duration(elapsed)] if elapsed is not None else []
@@ -410,4 +410,8 @@ def ended_line(entry: Entry, now: int, before: str = "") -> str:
         )
     summary = f": {run.end.summary}" if run and run.end.summary else ""
     status = f"{run.state if run and entry.task.is_recurring else entry.status} {before}".rstrip()
-    return f"{entry.task.task_id} {status} ({', '.join(parts)}){summary}"
+    return "\n".join([f"{entry.task.task_id} {status} ({', '.join(parts)}){summary}", *(_notes(run) if run else ())])
+
+
+def _notes(run: Run) -> list[str]:
+    return [f"Note: {visible(note)}" for note in (run.end.notes or "").splitlines()]

@@ -52,4 +52,7 @@ class RecurringActivation:
         """BadInput if another open recurring task of the project has this name."""
         same = "schedule <> '{}' AND state IN ('proposed', 'active', 'paused') AND name = ? AND project = ? AND task_id <> ?"
         if other := self._db.one(f"SELECT task_id FROM tasks WHERE {same}", (name, project, except_task)):
-            raise BadInput(f"A recurring task '{name}' already exists here: {other[0]}. Cancel it first: backburner cancel {other[0]}")
+            raise BadInput(
+                f"A recurring task '{name}' already exists here: {other[0]}. To change it: backburner edit {other[0]};"
+                f" to replace it, cancel it first: backburner cancel {other[0]}"
+            )

@@ -5,8 +5,11 @@ import os
 import sys
 
 from backburner.core.errors import BadInput
-from backburner.core.light_typing import NoReturn
+from backburner.core.light_typing import TYPE_CHECKING, NoReturn
 from backburner.interfaces.cli.parsers import VERBS, Parser
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 TAKES_COMMAND = ("run", "check", "add", "propose", "edit")
 # Other commands do not take --set: the engine applies the settings, so an override for one call would have no effect.
@@ -45,7 +48,18 @@ class _Parser(Parser):
 
     def error(self, message: str) -> NoReturn:
         problem = f"{message[0].upper()}{message[1:]}."
+        if message.startswith("unrecognized arguments: -"):
+            option = message.removeprefix("unrecognized arguments: ").split()[0].partition("=")[0]
+            problem += _suggestion(option, self._option_string_actions)
         raise BadInput(f"{problem} See: {self.prog} --help", problem=problem)
+
+
+def _suggestion(word: str, known: "Iterable[str]") -> str:
+    """What the user may have meant, as a sentence."""
+    import difflib
+
+    near = difflib.get_close_matches(word, known, 1, 0.7)
+    return f" Did you mean {near[0]}?" if near else ""
 
 
 def verb_parser(verb: str) -> Parser:
@@ -79,7 +93,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     """Parse a command line that has the name of a command."""
     before, verb, after, command = split(argv)
     if verb not in VERBS:
-        raise BadInput(f"Unknown command '{verb}'. See: backburner --help")
+        raise BadInput(f"Unknown command '{verb}'.{_suggestion(str(verb), VERBS)} See: backburner --help")
     parser = verb_parser(verb)
     if verb in ("run", "check") and "--" not in argv:
         after, command = _split_at_command(parser, after)

@@ -129,6 +129,8 @@ def _submission(app: App, caller: Caller, args: argparse.Namespace) -> Submissio
         session=caller.session,
         opened=cwd(),
     )
+    if sum(option is not None for option in (args.every, args.cron, args.at, args.in_, args.after, args.on)) != 1:
+        raise BadInput("Use exactly one of --every, --cron, --at, --in, --after (another task) and --on (an event).")
     return parse_schedule(
         app.queries,
         submission,

@@ -221,7 +221,7 @@ def _report(app: App, caller: Caller, entry: Entry, args: "Namespace", extra: di
         return 0
     if args.json:
         task_text.print_json({**task_text.as_json(entry, now_ms()), **extra})
-    elif entry.status != "completed" or sys.stderr.isatty():
+    elif entry.status != "completed" or (entry.run and entry.run.end.notes) or sys.stderr.isatty():
         hint(task_text.ended_line(entry, now_ms()))
     acknowledge(app, caller, [task_id])
     if entry.run and entry.run.end.problem == SANDBOX:
