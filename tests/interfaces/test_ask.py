@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from conftest import CONFIG, HomeCli, wait_until
 from mcp_client import Raw
+from terminal import Terminal
 
 from backburner import Backburner, BackburnerSync
 from backburner.core.errors import BadInput
@@ -339,6 +341,15 @@ def test_doctor_checks_each_agent(home: HomeCli, model: ScriptedModel) -> None:
     done = home.cli("doctor")
     assert done.returncode == 1 and "BAD  agent default (openai-chat:x at http://127.0.0.1:9/v1): " in done.stdout
     assert home.cli("agents", "--check").returncode == 1
+
+
+def test_doctor_at_a_terminal_prints_only_its_own_lines(home: HomeCli) -> None:
+    environ = {name: value for name, value in home.environ.items() if name not in ("CI", "PYTEST_VERSION", "PYDANTIC_AI_NO_BANNER")}
+    with Terminal([sys.executable, "-m", "backburner", "doctor"], cwd=home.cwd, env=environ, columns=200) as terminal:
+        terminal.ended()
+        lines = [line for line in terminal.history.splitlines() if line.strip()]
+    assert any("agent default" in line for line in lines)
+    assert all(line.startswith(("ok   ", "BAD  ", "     → ")) for line in lines), lines
 
 
 def test_each_file_change_is_approved_separately(home: HomeCli) -> None:

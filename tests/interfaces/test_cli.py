@@ -290,7 +290,7 @@ def test_a_variable_that_a_running_engine_ignores_is_reported(home_cli: HomeCli)
     assert json.loads(home_cli.ok("config", "show", "--json", env=variable))["commands.max_concurrent"]["engine"] == 5
     done = home_cli.cli("run", "--", "true", env=variable)
     assert "BACKBURNER_COMMANDS_MAX_CONCURRENT has no effect: the running engine uses commands.max_concurrent = 5" in done.stderr
-    assert "no effect" not in home_cli.cli("run", "--", "true").stderr and "engine uses" not in home_cli.ok("config", "show")
+    assert "no effect" not in home_cli.cli("run", "--", "true").stderr and "engine uses" not in home_cli.ok("config")
     home_cli.ok("cancel", held)
     home_cli.stop_engine()
     done = home_cli.cli("run", "--wait", "--", "true", env=variable)

@@ -44,7 +44,7 @@ class QueryRepository:
         if not reference or self._db.one("SELECT 1 FROM events WHERE task_id = ? AND kind = 'task_cleared'", (reference,)):
             return []  # the id of a cleared task must not match another task whose id contains it
         if reference == "last":
-            where, values = ("1 = 1", ()) if project is None else ("project = ?", (project,))
+            where, values = ("chat = 0", ()) if project is None else ("chat = 0 AND project = ?", (project,))  # chats are not listed
             return self._newest(f"{where} AND {_NO_OFFER}", values, 1)
         escaped = reference.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
         here = ("name = ? AND project = ?", (reference, project))

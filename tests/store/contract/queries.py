@@ -83,10 +83,11 @@ class QueryContract:
         assert ledger.queries.find("task_x", None) == []
         assert ledger.queries.find("task_x_2", None) == ["task_x_2"]
 
-    def test_last_is_the_newest_task_of_the_project(self, ledger: Ledger) -> None:
+    def test_last_is_the_newest_task_of_the_project_but_no_chat(self, ledger: Ledger) -> None:
         assert ledger.queries.find("last", "/p") == []
         submit(ledger, "task_a", project="/p")
         submit(ledger, "task_b", project="/q")
+        agent(ledger, "task_chat", project="/p", terms={"chat": True})
         assert ledger.queries.find("last", "/p") == ["task_a"]
         assert ledger.queries.find("last", None) == ["task_b"]
 

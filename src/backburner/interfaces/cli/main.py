@@ -181,7 +181,9 @@ def _run(verb: str, args: "argparse.Namespace | SimpleNamespace") -> int:
     environ = dict(os.environ)
     with open_app(args.home, environ, flags, tolerant=verb in _TOLERANT) as app:
         if problem := app.config_file.problem:
-            print(f"Warning: {str(problem).rstrip('.')}; the default settings are used", file=sys.stderr)
+            from backburner.core.formatting import sentence
+
+            print(f"Warning: {sentence(str(problem))} The default settings are used.", file=sys.stderr)
         if sys.stdin.isatty():
             app.sessions.record_activity("cli")
         if verb in _USES_ENGINE_SETTINGS and any(origin.startswith("BACKBURNER_") for origin in app.config.origins.values()):

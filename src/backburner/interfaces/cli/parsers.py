@@ -240,7 +240,7 @@ def _events(parser: Parser) -> None:
 
 
 def _config(parser: Parser) -> None:
-    parser.add_argument("what", choices=["show"], help="show all settings with their values and origins")
+    parser.add_argument("what", nargs="?", choices=["show"], help="show all settings with their values and origins")
 
 
 def _doctor(parser: Parser) -> None:

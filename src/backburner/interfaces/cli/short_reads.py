@@ -39,7 +39,7 @@ _MAX_STATUS_BYTES, _MAX_STATUS_LINES, _MAX_LINE_CHARACTERS, _MAX_FILES = 1 << 16
 _MAX_HOOK_INPUT = 64 << 20
 _REGISTER_INTERVAL_MS = 60_000
 _SESSION_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
-_NEWEST = "t.project = ? AND NOT (t.approved_by IS NULL AND coalesce(t.rule, '') = 'sandbox') ORDER BY t.seq DESC LIMIT 1"
+_NEWEST = "t.project = ? AND t.chat = 0 AND NOT (t.approved_by IS NULL AND coalesce(t.rule, '') = 'sandbox') ORDER BY t.seq DESC LIMIT 1"
 
 
 class _OrdinaryWay(Exception):
