@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from backburner.core import task_table
 from backburner.core.models import Entry
 from backburner.core.progress import Progress
+from backburner.core.schedule import every
 from backburner.core.states import Result, RunState, TaskState
 from backburner.core.terminal_text import cells
 from backburner.interfaces.cli.tasks import LIST_LIMIT
@@ -40,7 +41,8 @@ HOSTILE = "\x1b[2J\x1b]0;title\x07\x1b[8;1;1t\x9b31m\u202e\x00\r\t進捗\u0301�
 
 def task(word: str, state: RunState | TaskState = RunState.RUNNING, n: int = 0, **fields: object) -> Entry:
     """A task in a state; `fields` go to the task or its run, by their names."""
-    of_task = {name: fields.pop(name) for name in list(fields) if name in ("description", "command", "shell", "project", "after")}
+    names = ("description", "command", "shell", "project", "after", "prompt", "agent", "schedule", "next_run_at")
+    of_task = {name: fields.pop(name) for name in list(fields) if name in names}
     one = records.task(
         f"task_20260209_143022_{word}",
         **{"command": ("pytest", "-q"), "cwd": "/work/project", "reasons": ("it runs the code of this project",), **of_task},
@@ -118,8 +120,24 @@ def test_sections_have_their_own_sort_order() -> None:
     assert words == ["aged", "young", "urgent", "first", "second", "timed", "blocked", "just", "before"]
 
 
+def test_recurring_tasks_between_two_runs_are_scheduled_with_the_next_first() -> None:
+    hourly = every(3_600_000, NOW)
+    entries = [
+        task("paused", TaskState.PAUSED, schedule=hourly),
+        task("tomorrow", TaskState.ACTIVE, schedule=hourly, next_run_at=NOW + 86_400_000, command=(), agent="default", prompt="Look."),
+        task("soon", RunState.COMPLETED, schedule=hourly, next_run_at=NOW + 60_000, summary="2 found"),
+        task("now", RunState.RUNNING, schedule=hourly, next_run_at=NOW + 60_000),
+        task("done", TaskState.DONE, schedule=hourly),
+    ]
+    shown = lines(compose(board(arranged(entries, NOW)), 130, 24))
+    assert shown[1] == " Running 1" and "_now " in shown[2] and shown[3] == " Scheduled 3"
+    assert re.fullmatch(r" active +1m 12s \S+_soon +pytest -q +next in 1m 0s · 2 found", shown[4]), shown[4]
+    assert re.fullmatch(r" active +\S+_tomorrow +Look\. +next in 1d 0h", shown[5]), shown[5]
+    assert re.fullmatch(r" paused +\S+_paused +pytest -q", shown[6]) and shown[7] == " Recent 1", shown[6:8]
+
+
 def test_every_status_has_a_section() -> None:
-    assert {section_of(task("x", state)) for state in RunState} == set(Section)
+    assert {section_of(task("x", state)) for state in RunState} == set(Section) - {Section.SCHEDULED}
     assert section_of(task("x", TaskState.PROPOSED)) is Section.WAITING
     assert {section_of(task("x", state)) for state in (TaskState.REJECTED, TaskState.EXPIRED)} == {Section.RECENT}
 

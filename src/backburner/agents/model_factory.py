@@ -14,7 +14,7 @@ from pydantic_ai.providers import infer_provider_class
 from backburner.core.errors import BadInput
 from backburner.core.settings import provider_of
 
-pydantic_ai.BANNER_ENABLED = False  # it would be printed between our own lines
+pydantic_ai.BANNER_ENABLED = False  # ty: ignore[invalid-assignment] -- it would be printed between our own lines
 
 _FORWARDED_SUFFIXES = ("_API_KEY", "_BASE_URL", "_API_BASE", "_API_TOKEN", "_REGION", "_PROJECT", "_HOST")
 _MODEL_SETTINGS = ("model", "base_url", "api_key_env", "fallback", "fallback_base_url", "fallback_api_key_env")

@@ -65,6 +65,7 @@ class Section(StrEnum):
     RUNNING = "Running"
     PENDING = "Pending"
     WAITING = "Waiting for approval"
+    SCHEDULED = "Scheduled"
     RECENT = "Recent"
 
 
@@ -101,6 +102,8 @@ class _Columns(NamedTuple):
 
 
 def section_of(entry: Entry) -> Section:
+    if entry.task.state in (TaskState.ACTIVE, TaskState.PAUSED) and entry.task.is_recurring and not entry.is_live:
+        return Section.SCHEDULED
     if entry.run is None:
         return Section.WAITING if entry.task.state == TaskState.PROPOSED else Section.RECENT
     match entry.run.state:
@@ -117,7 +120,7 @@ def section_of(entry: Entry) -> Section:
 
 
 def arranged(entries: Sequence[Entry], now: int) -> list[Entry]:
-    """Sort tasks, given newest first, by section: longest running, next to start, longest waiting, last ended."""
+    """Sort tasks, given newest first, by section: longest running, next to start, longest waiting, next to run, last ended."""
     order = list(Section)
 
     def key(entry: Entry) -> tuple[int, ...]:
@@ -131,6 +134,9 @@ def arranged(entries: Sequence[Entry], now: int) -> list[Entry]:
                 within = (run.blocked, start, -run.priority, task.created_at)
             case Section.WAITING:
                 within = (task.created_at,)
+            case Section.SCHEDULED:
+                due = task.recurring.next_run_at
+                within = (due is None, due or 0, task.created_at)
             case Section.RECENT:
                 within = (-((run and run.ended_at) or task.created_at), -task.created_at)
             case _:
@@ -265,6 +271,10 @@ def _progress_and_detail(board: Board, entry: Entry, width: int = _MIN_FULL_ID_W
             return None, f"waiting {_pending_text(board, entry, width)}"
         case Section.WAITING:
             return None, _shown((run and run.error) or "; ".join(task.decision.reasons))
+        case Section.SCHEDULED:
+            due = task.recurring.next_run_at
+            when = "" if due is None else f"next in {formatting.duration(max(0, due - board.now))}"
+            return None, " · ".join(part for part in (when, _shown((run and run.end.summary) or "")) if part)
         case Section.RECENT:
             result = ""
             if run and run.end.result and run.state != RunState.COMPLETED:
@@ -373,14 +383,16 @@ def _without_output(board: Board, entry: Entry) -> list[str]:
                 f"Why it needs approval: {_progress_and_detail(board, entry)[1]}",
                 "To approve: a. To reject: n.",
             ]
-        case Section.RECENT:
+        case Section.SCHEDULED if entry.run is None:
+            return [*facts, "No run yet."]
+        case Section.SCHEDULED | Section.RECENT:
             return ["No output."]
         case _:
             assert_never(section)
 
 
 def _text(entry: Entry) -> str:
-    return _shown(entry.task.spec.description) or _command(entry)
+    return _shown(entry.task.spec.description) or _command(entry) or _shown(entry.task.spec.prompt)
 
 
 def _command(entry: Entry) -> str:
