@@ -244,7 +244,7 @@ def test_logs_follows_to_the_end_and_omits_the_header(home_cli: HomeCli) -> None
     script = "for i in 1 2 3; do echo line $i; sleep 0.1; done"
     task_id = home_cli.run(script, options=("--shell",))
     assert home_cli.ok("logs", "-f", task_id) == "line 1\nline 2\nline 3\n"
-    assert home_cli.ok("logs", "--tail", "1", task_id) == "line 3\n"
+    assert home_cli.ok("logs", "--tail", "1", task_id) == home_cli.ok("logs", "-n", "1", task_id) == "line 3\n"
     raw = home_cli.ok("logs", "--raw", task_id).splitlines()
     assert raw[0] == f"# Background task: {task_id}" and raw[1] == f"# Command: {script}"
     assert raw[2].startswith("# Approved by: user at 2") and raw[3].startswith("# Started: 2")

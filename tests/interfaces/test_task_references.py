@@ -48,3 +48,14 @@ def test_without_an_id_the_last_task_is_meant(home_cli: HomeCli) -> None:
     assert home_cli.cli("cancel").returncode == 1
     done = home_cli.cli("wait")
     assert done.returncode == 1 and task_id in done.stdout
+
+
+def test_an_answer_without_an_id_names_what_is_waiting(home_cli: HomeCli) -> None:
+    for verb in ("approve", "reject"):
+        done = home_cli.cli(verb)
+        assert (done.returncode, done.stderr) == (2, "Nothing is waiting for approval in this project.\n")
+    task_ids = [home_cli.cli("run", "--name", name, "--", "rm", "-r", "x").stdout.strip() for name in ("a", "b")]
+    for verb in ("approve", "reject"):
+        done = home_cli.cli(verb)
+        assert (done.returncode, done.stderr) == (2, f"Which task? Waiting for approval: {', '.join(sorted(task_ids))}\n")
+    assert {home_cli.status(task_id)["status"] for task_id in task_ids} == {"proposed"}

@@ -36,7 +36,7 @@ def _ids(parser: Parser, many: bool = True, optional: bool = False) -> None:
 
 
 def _reject(parser: Parser) -> None:
-    _ids(parser)
+    _ids(parser, optional=True)
     parser.add_argument("--reason", metavar="TEXT", help="tell the agent that asked why")
 
 
@@ -145,7 +145,7 @@ def _status(parser: Parser) -> None:
 def _logs(parser: Parser) -> None:
     _id_or_last(parser)
     parser.add_argument("-f", "--follow", action="store_true", help="follow the output until the task ends")
-    parser.add_argument("--tail", type=_count, metavar="N", help="only the last N lines")
+    parser.add_argument("-n", "--tail", type=_count, metavar="N", help="only the last N lines")
     parser.add_argument("--since", metavar="CURSOR", help="only output after this cursor, as printed by `logs --json`; 0 for all output")
     parser.add_argument("--grep", metavar="REGEX", help="only lines that match REGEX")
     parser.add_argument("--run", type=_count, metavar="N", help="show the output of run N of a restarted task (default: the latest run)")
@@ -153,7 +153,7 @@ def _logs(parser: Parser) -> None:
 
 
 def _approve(parser: Parser) -> None:
-    _ids(parser)
+    _ids(parser, optional=True)
     parser.add_argument(
         "--seen", metavar="FINGERPRINT", help="fingerprint that the approval prompt showed; fails if the command has changed since"
     )

@@ -188,6 +188,13 @@ def reject(app: App, caller: Caller, args: argparse.Namespace) -> int:
 
 def _questions(app: App, caller: Caller, references: list[str]) -> list[str]:
     """The IDs of the tasks to answer, without duplicates. An unknown reference fails before any task is changed."""
+    if not references:
+        from backburner.interfaces.cli.questions import waiting_for_person
+
+        waiting = sorted(waiting_for_person(app.queries.open_and_recent(caller, limit=LIST_LIMIT)))
+        if not waiting:
+            raise BadInput("Nothing is waiting for approval in this project.")
+        raise BadInput(f"Which task? Waiting for approval: {', '.join(waiting)}")
     return list(dict.fromkeys(app.queries.find_question(reference, caller).task.task_id for reference in references))
 
 
