@@ -55,16 +55,21 @@ def test_tools_are_counted_while_the_agent_runs(agents_home: Any, agent: str) ->
 
 
 def test_the_end_is_detected_by_an_event_not_by_polling(agents_home: Any) -> None:
+    """On a busy machine, events can be so far apart that the session is also polled: one turn without that is enough."""
     with closing(UserServer(agents_home)) as server, closing(Proxy(server.port)) as proxy:
         agents_home.configure(server_settings(proxy.url))
         client = agents_home.session("theirs")
-        task_id = client.ask(command_step("echo one"), {"say": "by event"})
-        assert client.answer(task_id) == "by event\n"
-        [said_at] = [n for n, request in enumerate(proxy.requests) if "prompt_async" in request]
+        for _ in range(5):
+            task_id = client.ask(command_step("echo one"), {"say": "by event"})
+            assert client.answer(task_id) == "by event\n"
+            assert len(client.notices(task_id)) == 1 and "by event" in client.notices(task_id)[0]
+            session = conversation(agents_home, task_id)["session"]
+            said_at = proxy.requests.index(f"POST /session/{session}/prompt_async")
+            polls = proxy.requests[said_at:].count(f"GET /session/{session}/message")
+            if not polls:
+                break
         assert "GET /global/event" in proxy.requests
-        after = [request for request in proxy.requests[said_at:] if request.startswith("GET") and request.endswith("/message")]
-        assert after == [], "the events were enough"
-        assert len(client.notices(task_id)) == 1 and "by event" in client.notices(task_id)[0]
+        assert not polls, "the events were enough"
 
 
 def test_the_end_is_detected_without_events(agents_home: Any) -> None:
