@@ -53,6 +53,7 @@ RUNS_PROGRAMS = (
     "runs programs"  # in a finding: it may run programs of the project, which must not reach more than other code of the project
 )
 OPENS_FILES = "opens files"  # in a finding: it prints the content of files, which must not be the credentials of a service
+WITHOUT_PROJECT = "without the project"  # in a finding: it needs the network, but no files, so that none can be sent
 
 
 class Finding(NamedTuple):
