@@ -19,7 +19,7 @@ from backburner.core.sandbox import Level, Network, Sandbox, Support, View
 from backburner.execution import bubblewrap
 from backburner.execution.sandbox_ending import protected_before
 from backburner.system import landlock, run_files, seccomp, toolchains
-from backburner.system.git_repository import content_of
+from backburner.system.git_repository import Repository, content_of
 from backburner.system.home import Home, write_pieces
 from backburner.system.log_file import NAME
 from backburner.system.paths import is_below, real_path
@@ -180,10 +180,12 @@ def _with_landlock(request: Request, files: ProjectFiles) -> Confinement:
     env = sandbox_environment(request.environment, sandbox, request.passed, user_home=user_home, attributes=SECRET_NAMES)
     env |= {"HOME": work, "TMPDIR": temporary, "GIT_CONFIG_GLOBAL": settings, **request.variables, **request.own}
     project: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
     if sandbox.project:
         hidden = {os.path.join(sandbox.project, name) for name in files.secrets} | set(files.git_settings)
-        project = tuple(_without(sandbox.project, hidden | {root}))
-    own = (root, *((sandbox.project,) if sandbox.project else ()), *sandbox.read)
+        places = (sandbox.project, *_git_elsewhere(sandbox.project, files.repository))
+        project = tuple(part for place in places for part in _without(place, hidden | {root}))
+    own = (root, *places, *sandbox.read)
     versions = (*map(_identity, own), *toolchains.credentials(user_home), int(time.monotonic() // _SEARCH_INTERVAL))
     machine = _machine_rules(user_home, env.get("PATH", os.defpath), own, sandbox.project, versions)
     rules = landlock.Rules(
@@ -193,6 +195,13 @@ def _with_landlock(request: Request, files: ProjectFiles) -> Confinement:
         devices=("/dev",),
     )
     return Confinement(env, rules=rules, machine=machine, program=seccomp.no_sockets())
+
+
+def _git_elsewhere(project: str, repository: Repository | None) -> tuple[str, ...]:
+    """The git folders of a linked worktree, which are in the folder of another one."""
+    if repository is None or repository.top != project:
+        return ()
+    return tuple(folder for folder in dict.fromkeys((repository.common, repository.git)) if not is_below(folder, project))
 
 
 class _MachineRules:
