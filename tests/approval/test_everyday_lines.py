@@ -47,7 +47,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _asks(project: Path, line: Line) -> str:
-    asks = {trusted: sandbox_verdict(project, line.text, trusted=trusted).sandbox is None for trusted in (True, False)}
+    environ = {"HOME": str(project.parent / "person")}  # without settings of its own
+    asks = {trusted: sandbox_verdict(project, line.text, trusted=trusted, environ=environ).sandbox is None for trusted in (True, False)}
     return "always" if asks[True] else "new" if asks[False] else "never"
 
 

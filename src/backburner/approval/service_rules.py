@@ -109,11 +109,33 @@ _LOOKS_UP = {
 }
 
 
+# Where another registry may be chosen, in the home directory or in a project: it would not be asked without these.
+_REGISTRY_FILES = {
+    **dict.fromkeys(("npm", "pnpm"), (".npmrc", ".config/pnpm/rc")),
+    **dict.fromkeys(("pip", "pip3"), (".config/pip/pip.conf", ".pip/pip.conf")),
+    "cargo": (".cargo/config.toml", ".cargo/config"),
+}
+_REGISTRY_VARIABLES = ("npm_config_registry", "NPM_CONFIG_REGISTRY", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_CONFIG_FILE")
+
+
 def looks_up_packages(view: CommandView) -> bool:
     """Whether it only asks a public registry about packages, which needs no file of the project."""
-    if view.name not in _LOOKS_UP or len(view.folders) > 1 or not all(word.plain and len(word.text) < 100 for word in view.words[:8]):
+    words = view.words
+    if (
+        view.name not in _LOOKS_UP
+        or len(words) > 8
+        or len(view.folders) > 1
+        or not all(word.plain and len(word.text) < 100 for word in words)
+    ):
         return False
-    return len(view.words) <= 8 and re.fullmatch(_LOOKS_UP[view.name], " ".join(word.text for word in view.words)) is not None
+    return re.fullmatch(_LOOKS_UP[view.name], " ".join(word.text for word in words)) is not None and not _has_own_registry(view)
+
+
+def _has_own_registry(view: CommandView) -> bool:
+    context, folders = view.context, [view.context.user_home, *view.folders, *([view.context.project] if view.context.project else [])]
+    return any(map(context.caller_has_variable, _REGISTRY_VARIABLES)) or any(
+        context.exists(f"{folder}/{name}") for folder in folders for name in _REGISTRY_FILES[view.name]
+    )
 
 
 def registry(view: CommandView) -> Finding:
