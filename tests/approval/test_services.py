@@ -56,7 +56,6 @@ ASKS = [
     "osascript -e x",
     "notify-send hi",
     "gdbus call --session",
-    "backburner approve last",
 ]
 
 

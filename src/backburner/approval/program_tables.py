@@ -189,7 +189,7 @@ PROCESSES = frozenset(
     # windows and messages of the desktop, and editors that run extensions
     + ["code", "code-insiders", "codium", "cursor", "windsurf", "zed", "subl", "atom", "fleet", "idea", "pycharm", "charm", "webstorm", "phpstorm", "goland"]
     + ["clion", "rider", "rubymine", "datagrip", "studio", "gedit", "kate", "gvim", "osascript", "security", "defaults", "dbus-send", "gdbus", "busctl"]
-    + ["gio", "notify-send", "gnome-open", "kde-open", "sensible-browser", "backburner"]
+    + ["gio", "notify-send", "gnome-open", "kde-open", "sensible-browser"]
 )  # fmt: skip
 INSTALLS = frozenset(
     [
