@@ -126,7 +126,7 @@ def _same_for_all(_: float) -> list[str]:
     for name in _SYSTEM:
         if os.path.islink(f"/{name}"):
             words += ["--symlink", os.readlink(f"/{name}"), f"/{name}"]
-        elif os.path.isdir(f"/{name}") and os.listdir(f"/{name}"):
+        elif os.path.isdir(f"/{name}") and not _is_empty(f"/{name}"):
             words += ["--ro-bind", f"/{name}", f"/{name}"]
     for path, is_folder in private_settings():
         words += ["--tmpfs", path] if is_folder else ["--ro-bind", os.devnull, path]
@@ -134,6 +134,13 @@ def _same_for_all(_: float) -> list[str]:
     if os.geteuid() == 0:  # it could write to settings of the kernel even without capabilities, because it owns them
         words += ["--remount-ro", "/proc"]
     return [*words, "--dev", "/dev", "--size", str(_MAX_TEMPORARY_BYTES), "--perms", "1777", "--tmpfs", "/var/tmp", "--dir", "/run"]
+
+
+def _is_empty(folder: str) -> bool:
+    try:
+        return not os.listdir(folder)
+    except PermissionError:
+        return False
 
 
 def private_settings() -> list[tuple[str, bool]]:
