@@ -126,8 +126,8 @@ def _same_for_all(_: float) -> list[str]:
     for name in _SYSTEM:
         if os.path.islink(f"/{name}"):
             words += ["--symlink", os.readlink(f"/{name}"), f"/{name}"]
-        elif os.path.isdir(f"/{name}") and not _is_empty(f"/{name}"):
-            words += ["--ro-bind", f"/{name}", f"/{name}"]
+        elif os.path.isdir(f"/{name}"):
+            words += ["--dir", f"/{name}"] if _is_empty(f"/{name}") else ["--ro-bind", f"/{name}", f"/{name}"]
     for path, is_folder in private_settings():
         words += ["--tmpfs", path] if is_folder else ["--ro-bind", os.devnull, path]
     words += ["--proc", "/proc"]
