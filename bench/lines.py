@@ -190,6 +190,15 @@ LINES: list[Line] = [
         "sandbox", "CPU of a start in a partial sandbox, above a plain one", "", lambda round: round["partial"] - round["plain"], "ms", 0.5
     ),
     Line("sandbox", "CPU of a plain start", "", lambda round: round["plain"], "ms"),
+    Line(
+        "sandbox", "CPU of bubblewrap with one mount, above the command alone", "", lambda round: round["bubblewrap"] - round["true"], "ms"
+    ),
+    Line(
+        "sandbox",
+        "CPU of a start in a full sandbox, above a plain one",
+        "bubblewrap with one mount",
+        lambda round: (round["full"] - round["plain"]) / (round["bubblewrap"] - round["true"]),
+    ),
     Line("gate", "approval decision, slowest of the common commands", "", lambda round: max(round.values()), "ms", 1),
     Line("schedules", "scheduler tick, none of 10,000 due", "10 schedules", _ratio("nothing 10,000", "nothing 10"), limit=10),
     Line("schedules", "scheduler tick, none of 10,000 due", "", lambda round: round["nothing 10,000"], "ms"),

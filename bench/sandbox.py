@@ -1,13 +1,17 @@
 """CPU time of one start in a sandbox, compared with the same command without one. Commands run one after the other."""
 
+import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from backburner.system.home import Home
+from backburner.system.sandbox_support import NAMESPACES, find_support
 from bench.cpu_time import cpu_milliseconds
 from bench.home import BenchHome, scratch_folder
 from bench.library import Library
-from bench.rounds import Figures, run_rounds
+from bench.rounds import Candidate, Figures, run_rounds
 
 _COMMANDS = 30
 _NO_OP = ["true"]
@@ -26,7 +30,14 @@ def measure(rounds: int) -> list[Figures]:
             if name != "plain":
                 (home.root / "config.toml").write_text(f'[sandbox]\nlevel = "{name}"\n')
             libraries[name] = Library(Path(home.root), home.cwd, polls_rarely=True)
-        figures = run_rounds({name: lambda name=name: _cpu(libraries[name], used, sandboxed=name != "plain") for name in libraries}, rounds)
+        candidates: dict[str, Candidate] = {
+            name: lambda name=name: _cpu(libraries[name], used, sandboxed=name != "plain") for name in libraries
+        }
+        command = [str(shutil.which("true"))]
+        candidates["true"] = lambda: _spawned(command, used)
+        if program := find_support(Home(str(folder / "full/home"))).bubblewrap:
+            candidates["bubblewrap"] = lambda: _spawned([program, *NAMESPACES, "--ro-bind", "/", "/", "--", *command], used)
+        figures = run_rounds(candidates, rounds)
         for library in libraries.values():
             library.__exit__()
         return figures
@@ -37,4 +48,11 @@ def _cpu(library: Library, used: Callable[[], float], *, sandboxed: bool) -> flo
     before = used()
     for _ in range(_COMMANDS):
         library.run(_NO_OP, sandboxed=sandboxed)
+    return (used() - before) / _COMMANDS
+
+
+def _spawned(words: list[str], used: Callable[[], float]) -> float:
+    before = used()
+    for _ in range(_COMMANDS):
+        os.waitpid(os.posix_spawn(words[0], words, {}), 0)
     return (used() - before) / _COMMANDS

@@ -837,6 +837,8 @@ $ gunicorn -b 127.0.0.1:80 app:app [1]
     FILES: r"""
 $ git status --short [128]
 fatal: not a git repository: /home/me/project/.git/worktrees/other
+$ lsblk [1]
+lsblk: failed to access sysfs directory: /sys/dev/block: No such file or directory
 $ useradd x [1]
 useradd: Permission denied.
 useradd: cannot lock /etc/passwd; try again later.

@@ -530,6 +530,18 @@ def test_with_landlock_alone_each_start_sees_the_files_of_now(home_cli: HomeCli,
     assert [line.rpartition(": ")[2] for line in second.stdout.splitlines()] == ["one", "a tool", *["Permission denied"] * 2]
 
 
+def test_with_landlock_alone_git_reads_in_a_worktree(home_cli: HomeCli, project: Path) -> None:
+    home_cli.configure(f'{NO_TERMINAL}[sandbox]\nlevel = "partial"\n')
+    other = project.parent / "linked"
+    git(project, "worktree", "add", "-q", str(other))
+    done = home_cli.cli("run", "--wait", "--shell", "--", "git status --short; git log --format=%s", cwd=other)
+    assert (done.returncode, done.stdout) == (0, "first\n")
+    text = f"cat {project}/a.txt {project}/.env 2>&1; echo x > {project}/.git/x; true\n"
+    done = home_cli.cli("run", "--wait", "--", *script(other, text, "run.sh"), cwd=other)
+    assert done.stdout.count("Permission denied") == 3 and "CANARY" not in done.stdout
+    assert not (project / ".git/x").exists()
+
+
 def test_with_landlock_alone_the_secrets_of_a_project_among_the_tools_are_hidden(home_cli: HomeCli, project: Path) -> None:
     home_cli.configure(f'{NO_TERMINAL}[sandbox]\nlevel = "partial"\n')
     inner = Path(home_cli.environ["HOME"]) / "go/src/inner"

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Sequence
 
-from backburner.approval.effects import OPENS_FILES, RUNS_PROGRAMS, Effect, Finding
+from backburner.approval.effects import OPENS_FILES, RUNS_PROGRAMS, WITHOUT_PROJECT, Effect, Finding
 from backburner.core.sandbox import Level, Network, Sandbox, Support, View
 
 # What leaves every sandbox, or what a person should decide.
@@ -105,6 +105,8 @@ def _for_reading(sandbox: Sandbox, findings: Sequence[Finding], support: Support
         return sandbox
     if sandbox.level is not Level.FULL or not support.listen:
         raise NeedsApproval(*_details(findings, SHOWS), "the sandbox of this machine cannot permit only this")
+    if any(finding.value == WITHOUT_PROJECT for finding in findings):
+        return _without_project(sandbox, findings)
     paths = [str(finding.value) for finding in findings if finding.effect in SHOWS and isinstance(finding.value, str)]
     ports = tuple(finding.value for finding in findings if finding.effect is Effect.LOOPBACK and isinstance(finding.value, int))
     if Effect.READS_SERVICE in kinds and any(finding.value == OPENS_FILES for finding in findings):
@@ -122,6 +124,13 @@ def _for_reading(sandbox: Sandbox, findings: Sequence[Finding], support: Support
         sockets = ("/run/docker.sock", "/var/run/docker.sock") if any(path.endswith("/.docker") for path in sandbox.read) else ()
         return sandbox._replace(network=Network.OPEN, connect=(), sockets=sockets)
     return sandbox._replace(network=Network.LISTEN, processes=Effect.READS_MACHINE in kinds)
+
+
+def _without_project(sandbox: Sandbox, findings: Sequence[Finding]) -> Sandbox:
+    """Commands that ask a public registry about packages, in an empty folder: only their words leave the machine."""
+    if other := [finding for finding in findings if finding.value not in (None, WITHOUT_PROJECT) or finding.effect is Effect.EDITS]:
+        raise NeedsApproval(*_details(findings, {Effect.NETWORK_READ}), *_details(other, Effect))
+    return sandbox._replace(project=None, view=View.READ_ONLY, network=Network.OPEN, connect=())
 
 
 def _expanded(paths: Iterable[str], user_home: str) -> list[str]:

@@ -53,6 +53,7 @@ RUNS_PROGRAMS = (
     "runs programs"  # in a finding: it may run programs of the project, which must not reach more than other code of the project
 )
 OPENS_FILES = "opens files"  # in a finding: it prints the content of files, which must not be the credentials of a service
+WITHOUT_PROJECT = "without the project"  # in a finding: it needs the network, but no files, so that none can be sent
 
 
 class Finding(NamedTuple):
@@ -89,6 +90,7 @@ class CommandContext(Protocol):
     # hidden files and directories in .gitignore.
     def secrets_below(self, path: str, skipped: Iterable[str], *, ignored: bool) -> str | None: ...
     def has_variable(self, name: str) -> bool: ...  # whether the environment of the command has this variable
+    def caller_has_variable(self, name: str) -> bool: ...  # the same for the environment of the caller, of which a sandbox gets little
     def executable(self, name: str) -> str | None: ...  # the path of the program that a name runs
     def git_config_that_runs_code(self, folders: Iterable[str]) -> list[str]: ...  # settings and hooks that make git run a program
     def git_secrets(self, folders: Iterable[str], *, contents: bool) -> list[str]: ...  # secrets that git could print

@@ -60,7 +60,7 @@ _RUN_NOTHING = frozenset(
         "grep",
         "name-rev",
     ]
-    + ["count-objects", "cherry", "version", "clean"]
+    + ["count-objects", "cherry", "version", "clean", "symbolic-ref"]
 )
 _WRITES_FILES = frozenset(["format-patch", "archive", "bundle", "checkout-index", "mailsplit"])
 _RUNS = {"grep": r"-\w*O|--o|--textc"}  # options that do
@@ -124,7 +124,7 @@ def git(view: CommandView) -> Iterator[Finding]:
         yield Finding(Effect.DISCARDS, f"git {verb} can discard work")
     elif verb == "config" and not _reads_settings(_texts(rest)):
         yield Finding(Effect.PROTECTED, "changes the settings of git")
-    elif verb in _REWRITES and not (verb == "worktree" and _texts(rest) == ["list"]) and not _is_plain_rebase(verb, rest):
+    elif verb in _REWRITES and not _lists(verb, _texts(rest)) and not _is_plain_rebase(verb, rest):
         yield from (
             Finding(Effect.REPOSITORY, f"git {verb} changes the repository"),
             Finding(Effect.UNKNOWN, f"git {verb} may run hooks and programs"),
@@ -169,6 +169,10 @@ def _texts(words: list[Word]) -> list[str]:
 
 
 def _only_shows_what_it_would_discard(verb: str, texts: list[str]) -> bool:
+    if verb == "symbolic-ref":  # with two names it changes the first one
+        return (
+            len([text for text in texts if text not in ("-q", "--quiet", "--short")]) == 1 and "-d" not in texts and "--delete" not in texts
+        )
     return (
         verb == "clean"
         and any(re.fullmatch(r"-[dxX]*n[dxX]*|--dry-run", text) for text in texts)
@@ -181,6 +185,11 @@ def _only_unstages(view: CommandView, words: list[Word]) -> bool:
     operands = [word for word in words if not re.fullmatch(_KNOWN["reset"], word.text)]
     names = operands[1:] if operands[:1] and operands[0].text in ("HEAD", "@") else operands
     return all(word.plain and not word.text.startswith("-") and any(map(view.context.exists, view.paths(word))) for word in names)
+
+
+def _lists(verb: str, texts: list[str]) -> bool:
+    """Whether one of the commands that change the repository in many ways only shows something."""
+    return " ".join([verb, *texts[:1]]) in ("worktree list", "notes", "notes list", "notes show", "bisect log", "replace", "replace -l")
 
 
 def _is_plain_rebase(verb: str, words: list[Word]) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from backburner.approval.effects import OPENS_FILES, CommandView, Effect, Finding, in_home, injects
 from backburner.approval.program_tables import CHANGES, DELETES
+from backburner.approval.service_rules import looks_up_packages, registry
 from backburner.approval.shell_parser import Word
 from backburner.approval.wrappers import Options
 from backburner.core.deferred_modules import re
@@ -45,8 +46,13 @@ def ps(view: CommandView) -> Iterator[Finding]:
 
 
 def date(view: CommandView) -> Iterator[Finding]:
-    known = ("-u", "--utc", "-R", "-I", "-Iseconds", "--iso-8601", "--rfc-email")
-    is_harmless = all(word.plain and (word.text.startswith("+") or word.text in known) for word in view.words)
+    """Without an option it can set the clock. What follows `-d` is only a description of a time."""
+    known = r"\+.*|-u|--utc|-R|-I(seconds|date|minutes|hours)?|--iso-8601|--rfc-email|-d.*|--date(=.*)?"
+    before = ["", *(word.text for word in view.words)]
+    is_harmless = all(
+        word.plain and (text in ("-d", "--date") or re.fullmatch(known, word.text, re.DOTALL))
+        for text, word in zip(before, view.words, strict=False)
+    )
     yield Finding(Effect.HARMLESS, "prints") if is_harmless else Finding(Effect.PRIVILEGE, "could set the clock")
 
 
@@ -333,13 +339,13 @@ def _folders_above(view: CommandView, folder: str) -> Iterator[str]:
 
 def pip(view: CommandView) -> Iterator[Finding]:
     texts = [word.text for word in view.words]
-    if (
-        texts[:1]
-        and texts[0] in ("list", "show", "freeze", "check", "--version", "-V", "help", "inspect")
-        and "--outdated" not in texts
-        and "-o" not in texts
-    ):
+    only_shows = re.match(
+        r"(list|show|freeze|check|--version|-V|help|inspect|debug|config (list|get|debug)|cache (dir|info|list))( |$)", " ".join(texts)
+    )
+    if only_shows and not {"--outdated", "-o", "--uptodate", "-u"} & set(texts):
         yield Finding(Effect.READS, "lists installed packages")
+    elif looks_up_packages(view):
+        yield registry(view)
     else:
         yield Finding(Effect.INSTALLS, "pip installs or downloads packages")
 

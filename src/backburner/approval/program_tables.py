@@ -186,7 +186,11 @@ PROCESSES = frozenset(
         "tmux",
         "screen",
     ]
-)
+    # windows and messages of the desktop, and editors that run extensions
+    + ["code", "code-insiders", "codium", "cursor", "windsurf", "zed", "subl", "atom", "fleet", "idea", "pycharm", "charm", "webstorm", "phpstorm", "goland"]
+    + ["clion", "rider", "rubymine", "datagrip", "studio", "gedit", "kate", "gvim", "osascript", "security", "defaults", "dbus-send", "gdbus", "busctl"]
+    + ["gio", "notify-send", "gnome-open", "kde-open", "sensible-browser"]
+)  # fmt: skip
 INSTALLS = frozenset(
     [
         "pip",
@@ -332,8 +336,9 @@ LOCAL_SUBCOMMANDS: dict[tuple[str, str], frozenset[str]] = {
     ("go", "work"): frozenset(["init", "use", "edit"]),
     ("pnpm", "exec"): frozenset(),
 }
+# Words with which programs that could change the system only print.
+ONLY_SHOWS = {"mount": r"|-l", "sysctl": r"(-n )?(-a|[a-z][\w.]*)", "swapon": r"|--show", "losetup": r"|-a|-l"}
 LOCAL_VERBS = {
-    "helm": frozenset(["lint", "template", "create"]),
     "kustomize": frozenset(["build"]),
     "packer": frozenset(["fmt", "validate"]),
 }

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from backburner.approval import git_rules, service_rules
 from backburner.approval import program_rules as rules
-from backburner.approval.effects import CommandContext, CommandView, Effect, Finding, injects
+from backburner.approval.effects import WITHOUT_PROJECT, CommandContext, CommandView, Effect, Finding, injects
 from backburner.approval.program_tables import (
     BUILD_FILES,
     CHANGES,
@@ -21,6 +21,7 @@ from backburner.approval.program_tables import (
     LOCAL_VERBS,
     MODULES,
     NETWORK,
+    ONLY_SHOWS,
     PRINTS,
     PRIVILEGE,
     PROCESSES,
@@ -75,7 +76,7 @@ _SANDBOX_RULES: dict[str, Callable[[CommandView], Iterable[Finding]]] = {
     "env": rules.no_effect,
     "printenv": rules.no_effect,
     "set": rules.no_effect,
-    **dict.fromkeys(("gh", "docker", "kubectl"), service_rules.service),
+    **dict.fromkeys(("gh", "docker", "kubectl", "helm"), service_rules.service),
     **dict.fromkeys(("ps", "ss", "netstat", "pgrep", "lsof", "fuser", "top"), service_rules.machine),
     "kill": service_rules.kill,
     "jq": rules.jq,
@@ -222,6 +223,8 @@ def _program_in_sandbox(view: CommandView) -> list[Finding]:
     else:
         found = _only_local(view) or _changing(view) or _known_program(view, None)
     if changeable := next((path for path in paths if _may_be_changed(path, view)), None):
+        if any(finding.value == WITHOUT_PROJECT for finding in found):
+            found.append(Finding(Effect.NETWORK_CHANGE, f"'{name}' connects to a registry"))
         found = [finding for finding in found if finding.effect not in _PERMITS_MORE]
         found.append(Finding(Effect.PROJECT_CODE, f"runs {changeable}, which sandboxed commands may have written"))
     for path in map(context.resolve, paths):
@@ -232,9 +235,13 @@ def _program_in_sandbox(view: CommandView) -> list[Finding]:
 
 def _only_local(view: CommandView) -> list[Finding]:
     """Return the effects of a program that could connect or install, with words with which it does not; nothing for other programs."""
+    name, texts = view.name, [word.text for word in view.words]
+    if name in ONLY_SHOWS and all(word.plain for word in view.words) and re.fullmatch(ONLY_SHOWS[name], " ".join(texts)):
+        return [Finding(Effect.READS, "shows settings of the sandbox")]
     if not view.words or not all(word.plain for word in view.words[:2]):
         return []
-    name, texts = view.name, [word.text for word in view.words]
+    if service_rules.looks_up_packages(view):
+        return [service_rules.registry(view)]
     first, second = [*texts, ""][:2]
     if (texts in SHOWS_VERSION and name in NETWORK | INSTALLS | PROCESSES) or first in SHOWS_INSTALLED.get(name, ()):
         return [Finding(Effect.PROJECT_CODE, "shows what is installed")]

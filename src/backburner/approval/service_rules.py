@@ -3,9 +3,10 @@
 Commands that only read are known by their verb; everything else changes something or could, and requires approval.
 """
 
+import itertools
 from collections.abc import Iterator
 
-from backburner.approval.effects import CommandView, Effect, Finding
+from backburner.approval.effects import WITHOUT_PROJECT, CommandView, Effect, Finding
 from backburner.approval.shell_parser import Word
 from backburner.core.deferred_modules import re
 
@@ -25,29 +26,38 @@ _DOCKER = {
     "compose": "ps logs ls images top version",
     "container": "ls list logs top port stats",
     "image": "ls list history",
-    "volume": "ls list",
-    "network": "ls list",
+    "volume": "ls list inspect",
+    "network": "ls list inspect",
+    "context": "ls list show",
     "system": "df info",
 }
 _DOCKER_READS = frozenset(["images", "ps", "logs", "version", "info", "stats", "top", "port", "history"])
 _KUBECTL_READS = frozenset(["get", "describe", "logs", "top", "version", "api-resources", "api-versions", "explain", "cluster-info"])
-_KUBECTL_CONFIG = frozenset(["current-context", "get-contexts", "get-clusters"])
+_KUBECTL = {"config": "current-context get-contexts get-clusters", "rollout": "status history", "auth": "can-i whoami"}
+_HELM_READS = frozenset(["list", "ls", "history", "version"])
+_HELM_IS_LOCAL = frozenset(["lint", "template", "create"])
+# What containers have besides their variables, which may be passwords.
+_INSPECTED = r"[^{}]*(\{\{ ?(json )?\.(State|NetworkSettings|Name|Id|Image|Created|RestartCount|Mounts|Platform)[\w.]* ?\}\}[^{}]*)+"
 # Options that show secrets, open a browser, or choose another server or other settings.
 _REFUSED = {
     "gh": r"-w|--web|-t|--show-token|--hostname.*|--template.*",
     "docker": r"-H.*|--host.*|--config.*|-c|--context.*|--tls.*|-D|--debug|-f|--file.*|--env-file.*|--project-directory.*",
+    "helm": r"--kube.*|--registry-config.*|--repository-.*",
     "kubectl": r"--kubeconfig.*|-s|--server.*|--token.*|--as.*|--username.*|--password.*|--raw.*|--certificate.*|--client.*|--insecure.*|.*template-file.*|.*-file=.*",
 }
-_CREDENTIALS = {"gh": "~/.config/gh", "docker": "~/.docker", "kubectl": "~/.kube"}
+_CREDENTIALS = {"gh": "~/.config/gh", "docker": "~/.docker", "kubectl": "~/.kube", "helm": "~/.kube"}
 
 
 def service(view: CommandView) -> Iterator[Finding]:
-    """`gh`, `docker` and `kubectl`."""
+    """`gh`, `docker`, `kubectl` and `helm`."""
     name = view.name
     if not all(word.plain for word in view.words):
         yield Finding(Effect.NETWORK_CHANGE, f"'{name}' connects to a service, with words that are only known when it runs")
         return
     words = [word.text for word in view.words]
+    if name == "helm" and words[:1] and words[0] in _HELM_IS_LOCAL:
+        yield Finding(Effect.PROJECT_CODE, f"helm {words[0]} uses no network")
+        return
     if words in (["--version"], ["--help"], ["version", "--client"]):
         yield Finding(Effect.HARMLESS, "prints")
         return
@@ -59,21 +69,77 @@ def service(view: CommandView) -> Iterator[Finding]:
 
 
 def _is_refused(name: str, words: list[str], word: str) -> bool:
-    follows = name == "docker" and "logs" in words and word in ("-f", "--follow")  # follows the log; elsewhere it names a file
-    return not follows and re.fullmatch(_REFUSED[name], word) is not None
+    is_known = name == "docker" and word in ("-f", "--follow") and {"logs", "inspect"} & set(words[:2])  # elsewhere it names a file
+    return not is_known and re.fullmatch(_REFUSED[name], word) is not None
 
 
 def _reads(name: str, words: list[str]) -> bool:
     verb, second = [*words, "", ""][:2]
     if name == "gh":
         return second in _GH.get(verb, "").split()
+    if name == "helm":
+        return verb in _HELM_READS
+    if name == "docker" and verb == "inspect":
+        return _shows_no_variables_of_containers(words[1:])
     if name == "docker":
         return second in _DOCKER.get(verb, "").split() if verb in _DOCKER else verb in _DOCKER_READS
     if any(re.search(r"(?i)secret|-file=", word) for word in words):
         return False  # the format of the output can be the content of a file
     if verb != "logs" and any(re.match(r"-[a-zA-Z]*[fk]|--(filename|kustomize)", word) for word in words):
         return False  # the objects are named in a file, and may be secrets
-    return verb in _KUBECTL_READS or (verb == "config" and second in _KUBECTL_CONFIG)
+    return second in _KUBECTL[verb].split() if verb in _KUBECTL else verb in _KUBECTL_READS
+
+
+def _shows_no_variables_of_containers(words: list[str]) -> bool:
+    """Whether `docker inspect` has one format, which names other things."""
+    options = [word for word in words if word.startswith("-")]
+    format_ = next((after for word, after in itertools.pairwise(words) if word in ("-f", "--format")), None)
+    if len(options) != 1 or format_ is None:
+        return False
+    return re.fullmatch(_INSPECTED, format_) is not None
+
+
+_PACKAGE = r"(@[a-zA-Z0-9][\w.-]*/)?[a-zA-Z0-9][\w.-]*(@[\w.^~*-]+)?"
+_PIP_FLAGS = r"--outdated|-o|--pre|--user|--local|-l|--not-required|--format=(json|columns|freeze)"
+# Questions to the default registry, which only name packages.
+_LOOKS_UP = {
+    **dict.fromkeys(("npm", "pnpm"), rf"(view|v|info|show) {_PACKAGE}( [\w.-]+| --json)*"),
+    **dict.fromkeys(("pip", "pip3"), rf"index versions( --pre)? {_PACKAGE}|list( ({_PIP_FLAGS}))+"),
+    "cargo": r"search [\w-]+( --limit[ =]\d+)?",
+}
+
+
+# Where another registry may be chosen, in the home directory or in a project: it would not be asked without these.
+_REGISTRY_FILES = {
+    **dict.fromkeys(("npm", "pnpm"), (".npmrc", ".config/pnpm/rc")),
+    **dict.fromkeys(("pip", "pip3"), (".config/pip/pip.conf", ".pip/pip.conf")),
+    "cargo": (".cargo/config.toml", ".cargo/config"),
+}
+_REGISTRY_VARIABLES = ("npm_config_registry", "NPM_CONFIG_REGISTRY", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_CONFIG_FILE")
+
+
+def looks_up_packages(view: CommandView) -> bool:
+    """Whether it only asks a public registry about packages, which needs no file of the project."""
+    words = view.words
+    if (
+        view.name not in _LOOKS_UP
+        or len(words) > 8
+        or len(view.folders) > 1
+        or not all(word.plain and len(word.text) < 100 for word in words)
+    ):
+        return False
+    return re.fullmatch(_LOOKS_UP[view.name], " ".join(word.text for word in words)) is not None and not _has_own_registry(view)
+
+
+def _has_own_registry(view: CommandView) -> bool:
+    context, folders = view.context, [view.context.user_home, *view.folders, *([view.context.project] if view.context.project else [])]
+    return any(map(context.caller_has_variable, _REGISTRY_VARIABLES)) or any(
+        context.exists(f"{folder}/{name}") for folder in folders for name in _REGISTRY_FILES[view.name]
+    )
+
+
+def registry(view: CommandView) -> Finding:
+    return Finding(Effect.NETWORK_READ, f"'{view.name} {view.words[0].text}' asks a registry about packages", WITHOUT_PROJECT)
 
 
 _JOURNAL_FLAGS = frozenset(

@@ -243,6 +243,7 @@ _MESSAGES = (
         r"\bEACCES: permission denied, \w",
         r"\bAccessDeniedException: ",
         r"^fatal: not a git repository: /",
+        r"\bfailed to access sysfs\b",
     ),
 )
 

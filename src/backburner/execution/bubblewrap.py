@@ -21,11 +21,9 @@ from backburner.system.paths import is_below, real_path
 from backburner.system.project_files import ProjectFiles, search, settings_with_credentials, untracked
 
 _SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt", "nix", "gnu", "etc")
-# Of /proc. bubblewrap itself protects irq, bus and sysrq-trigger.
-_KERNEL = ("sys", "fs", "acpi", "scsi", "mtrr", "driver", "tty", "dynamic_debug")
-_MACHINE = ("/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel/mm")
+_MACHINE = ("/sys/devices/system", "/sys/fs/cgroup")
 _MAX_TEMPORARY_BYTES = 4 << 30
-FIRST_DESCRIPTOR = 20  # that bubblewrap is given; the shim uses lower ones
+_FIRST_DESCRIPTOR = 20  # that bubblewrap is given; the shim uses lower ones
 _SEARCH_INTERVAL = 60.0  # seconds after which changes of the system are noticed
 
 
@@ -67,25 +65,32 @@ def arguments(sandbox: Sandbox, places: Places, cwd: str, path: str, files: Proj
     ]
 
 
-def open_protected(project: str, files: ProjectFiles) -> dict[str, int]:
-    """Open the protected files of a project by their names. Links, and what has disappeared, are left out. The caller closes them.
+def open_protected(stack: contextlib.ExitStack, project: str, files: ProjectFiles) -> dict[str, int]:
+    """Open the protected files of a project by their names. Links, and what has disappeared, are left out.
 
     Each of them must be in the arguments of bubblewrap, which closes these: the command could leave the sandbox through an open folder.
     """
     opened = {}
     for name in _bound(project, files):
-        with contextlib.suppress(OSError):
-            descriptor = os.open(project, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-            for part in name.split("/"):
-                above = descriptor
-                try:
-                    descriptor = os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
-                finally:
-                    os.close(above)
+        with contextlib.ExitStack() as folders, contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            descriptor = -1
+            for part in (project, *name.split("/")):
+                flags = os.O_PATH | os.O_CLOEXEC | (os.O_NOFOLLOW if descriptor >= 0 else os.O_DIRECTORY)
+                descriptor = os.open(part, flags, dir_fd=descriptor if descriptor >= 0 else None)
+                folders.callback(os.close, descriptor)
             if not stat.S_ISLNK(os.fstat(descriptor).st_mode):
-                opened[name] = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR)
-            os.close(descriptor)
+                opened[name] = kept(stack, os.dup(descriptor))
     return opened
+
+
+def kept(stack: contextlib.ExitStack, descriptor: int) -> int:
+    """The descriptor with a number that the shim does not use. It is closed with the stack."""
+    try:
+        moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _FIRST_DESCRIPTOR)
+    finally:
+        os.close(descriptor)
+    stack.callback(os.close, moved)
+    return moved
 
 
 def find_files(project: str) -> ProjectFiles:
@@ -122,13 +127,20 @@ def _same_for_all(_: float) -> list[str]:
         if os.path.islink(f"/{name}"):
             words += ["--symlink", os.readlink(f"/{name}"), f"/{name}"]
         elif os.path.isdir(f"/{name}"):
-            words += ["--ro-bind", f"/{name}", f"/{name}"]
+            words += ["--dir", f"/{name}"] if _is_empty(f"/{name}") else ["--ro-bind", f"/{name}", f"/{name}"]
     for path, is_folder in private_settings():
         words += ["--tmpfs", path] if is_folder else ["--ro-bind", os.devnull, path]
-    words += ["--proc", "/proc", "--dev", "/dev"]
-    for name in _KERNEL if os.geteuid() == 0 else ():  # root could write to these even without capabilities, because it owns them
-        words += ["--ro-bind-try", f"/proc/{name}", f"/proc/{name}"]
-    return [*words, "--size", str(_MAX_TEMPORARY_BYTES), "--perms", "1777", "--tmpfs", "/var/tmp", "--tmpfs", "/run"]
+    words += ["--proc", "/proc"]
+    if os.geteuid() == 0:  # it could write to settings of the kernel even without capabilities, because it owns them
+        words += ["--remount-ro", "/proc"]
+    return [*words, "--dev", "/dev", "--size", str(_MAX_TEMPORARY_BYTES), "--perms", "1777", "--tmpfs", "/var/tmp", "--dir", "/run"]
+
+
+def _is_empty(folder: str) -> bool:
+    try:
+        return not os.listdir(folder)
+    except PermissionError:
+        return False
 
 
 def private_settings() -> list[tuple[str, bool]]:
@@ -161,7 +173,8 @@ def _private_settings(_: float) -> list[tuple[str, bool]]:
 def _user_home(places: Places, path: str) -> Iterator[str]:
     """An empty home directory with the toolchains of the user, a place for caches, and the git settings without credentials."""
     home = places.user_home
-    yield from ("--perms", "0700", "--tmpfs", home)
+    is_in_memory = home.split("/")[1] not in (*_SYSTEM, "tmp", "var", "dev", "sys", "proc")  # as everything that is not mounted
+    yield from ("--perms", "0700", "--dir" if is_in_memory else "--tmpfs", home)
     written = {f"{home}/{name}" for name in toolchains.WRITTEN} if places.overlay else ()
     for folder in toolchains.readable(home, path):
         if folder in written:

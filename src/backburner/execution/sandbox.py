@@ -5,7 +5,6 @@ a thread of the process that starts it can restrict it without another interpret
 """
 
 import contextlib
-import fcntl
 import functools
 import os
 import shlex
@@ -20,7 +19,7 @@ from backburner.core.sandbox import Level, Network, Sandbox, Support, View
 from backburner.execution import bubblewrap
 from backburner.execution.sandbox_ending import protected_before
 from backburner.system import landlock, run_files, seccomp, toolchains
-from backburner.system.git_repository import content_of
+from backburner.system.git_repository import Repository, content_of
 from backburner.system.home import Home, write_pieces
 from backburner.system.log_file import NAME
 from backburner.system.paths import is_below, real_path
@@ -108,10 +107,15 @@ def confine(request: Request, support: Support) -> Confinement:
         files = bubblewrap.find_files(sandbox.project) if sandbox.project else ProjectFiles([], [], [])
     except TooManyFolders:
         raise CannotStart("the project has too many folders to search them for secrets") from None
-    return _with_bubblewrap(request, support, files) if sandbox.level is Level.FULL else _with_landlock(request, files)
+    if sandbox.level is not Level.FULL:
+        return _with_landlock(request, files)
+    with contextlib.ExitStack() as stack:  # closes the descriptors that were opened before an error
+        confinement = _with_bubblewrap(request, support, files, stack)
+        stack.pop_all()
+    return confinement
 
 
-def _with_bubblewrap(request: Request, support: Support, files: ProjectFiles) -> Confinement:
+def _with_bubblewrap(request: Request, support: Support, files: ProjectFiles, stack: contextlib.ExitStack) -> Confinement:
     """The variables of the command are set by bubblewrap: its own program, which is not confined, must not be started with them."""
     sandbox, home, folder, user_home = request.sandbox, request.home, request.folder, request.user_home
     env = sandbox_environment(request.environment, sandbox, request.passed)
@@ -128,9 +132,9 @@ def _with_bubblewrap(request: Request, support: Support, files: ProjectFiles) ->
         cache=shared_folder(home, CACHES, sandbox.project),
         temporary=shared_folder(home, TEMPORARY, sandbox.project),
         empty=_shared(home, "empty", b""),
-        git_config=_in_memory(git_settings(request.environment).encode()),
-        attributes=_moved(os.open(SECRET_NAMES, os.O_RDONLY)),
-        opened=bubblewrap.open_protected(sandbox.project, files) if sandbox.project and support.overlay else None,
+        git_config=_in_memory(stack, git_settings(request.environment).encode()),
+        attributes=bubblewrap.kept(stack, os.open(SECRET_NAMES, os.O_RDONLY)),
+        opened=bubblewrap.open_protected(stack, sandbox.project, files) if sandbox.project and support.overlay else None,
         overlay=support.overlay,
     )
     if sandbox.view is View.COPY and sandbox.project:
@@ -147,7 +151,7 @@ def _with_bubblewrap(request: Request, support: Support, files: ProjectFiles) ->
     program = _shared(home, "listening.bpf" if listens else "default.bpf", seccomp.listening() if listens else seccomp.inside_bubblewrap())
     assert support.bubblewrap is not None
     rules = landlock.Rules(files=False, connect=sandbox.connect, bind=True) if listens else None
-    arguments = _in_memory(os.fsencode("\0".join((*words, ""))))
+    arguments = _in_memory(stack, os.fsencode("\0".join((*words, ""))))
     prefix = (support.bubblewrap, "--args", str(arguments), "--seccomp", "6", "--json-status-fd", "7", "--")
     redirects = f"6<{shlex.quote(program)} 7>>{shlex.quote(os.path.join(folder, run_files.EXIT))}"
     return Confinement(
@@ -160,20 +164,12 @@ def _with_bubblewrap(request: Request, support: Support, files: ProjectFiles) ->
     )
 
 
-def _in_memory(content: bytes) -> int:
+def _in_memory(stack: contextlib.ExitStack, content: bytes) -> int:
     """A descriptor to read this from."""
-    descriptor = os.memfd_create("for bubblewrap")
+    descriptor = bubblewrap.kept(stack, os.memfd_create("for bubblewrap"))
     os.write(descriptor, content)
     os.lseek(descriptor, 0, os.SEEK_SET)
-    return _moved(descriptor)
-
-
-def _moved(descriptor: int) -> int:
-    """The descriptor with a number that the shim does not use."""
-    try:
-        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, bubblewrap.FIRST_DESCRIPTOR)
-    finally:
-        os.close(descriptor)
+    return descriptor
 
 
 def _with_landlock(request: Request, files: ProjectFiles) -> Confinement:
@@ -184,10 +180,12 @@ def _with_landlock(request: Request, files: ProjectFiles) -> Confinement:
     env = sandbox_environment(request.environment, sandbox, request.passed, user_home=user_home, attributes=SECRET_NAMES)
     env |= {"HOME": work, "TMPDIR": temporary, "GIT_CONFIG_GLOBAL": settings, **request.variables, **request.own}
     project: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
     if sandbox.project:
         hidden = {os.path.join(sandbox.project, name) for name in files.secrets} | set(files.git_settings)
-        project = tuple(_without(sandbox.project, hidden | {root}))
-    own = (root, *((sandbox.project,) if sandbox.project else ()), *sandbox.read)
+        places = (sandbox.project, *_git_elsewhere(sandbox.project, files.repository))
+        project = tuple(part for place in places for part in _without(place, hidden | {root}))
+    own = (root, *places, *sandbox.read)
     versions = (*map(_identity, own), *toolchains.credentials(user_home), int(time.monotonic() // _SEARCH_INTERVAL))
     machine = _machine_rules(user_home, env.get("PATH", os.defpath), own, sandbox.project, versions)
     rules = landlock.Rules(
@@ -197,6 +195,13 @@ def _with_landlock(request: Request, files: ProjectFiles) -> Confinement:
         devices=("/dev",),
     )
     return Confinement(env, rules=rules, machine=machine, program=seccomp.no_sockets())
+
+
+def _git_elsewhere(project: str, repository: Repository | None) -> tuple[str, ...]:
+    """The git folders of a linked worktree, which are in the folder of another one."""
+    if repository is None or repository.top != project:
+        return ()
+    return tuple(folder for folder in dict.fromkeys((repository.common, repository.git)) if not is_below(folder, project))
 
 
 class _MachineRules:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from backburner.core.models import ProcessId, Task
 from backburner.core.sandbox import Network, Sandbox, View
-from backburner.core.sandbox_messages import DEVICE, NETWORK, PROGRAM, SERVICE, SOCKET, refused_port, sandbox_reason
+from backburner.core.sandbox_messages import DEVICE, LOGIN, NETWORK, PROGRAM, SERVICE, SOCKET, refused_port, sandbox_reason
 from backburner.core.terminal_text import visible
 from backburner.system import overlay, processes, run_files
 from backburner.system.log_file import Log
@@ -66,6 +66,8 @@ def _failure(sandbox: Sandbox, task: Task, tail: str, exit_code: int, path: str)
         return None
     if reason in (NETWORK, SERVICE, DEVICE) and sandbox.network is Network.OPEN:
         return None
+    if reason == LOGIN and sandbox.network is Network.OPEN and sandbox.project:
+        return None  # it had the logins of its service
     if reason in (SERVICE, SOCKET) and (port := refused_port(tail)):
         if port in sandbox.connect:
             return None

@@ -233,6 +233,9 @@ class LocalCommandContext:
     def has_variable(self, name: str) -> bool:
         return name in (passed_variables(self._environ) if self.clean else self._environ)
 
+    def caller_has_variable(self, name: str) -> bool:
+        return name in self._environ
+
     def resolve(self, path: str) -> str:
         if path.startswith(_OF_EACH_PROCESS):
             return path if ".." in path.split("/") else os.path.normpath(path)

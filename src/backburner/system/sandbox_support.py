@@ -12,7 +12,7 @@ from backburner.system.home import Home, write_atomically
 _TIMEOUT = 10.0  # seconds for starting one
 _MIN_ABI = 6  # of Landlock: it can keep a command from signalling other processes and from connecting to abstract sockets
 # The same namespaces and options as in execution/bubblewrap.py.
-_TRIAL = ("--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--disable-userns", "--cap-drop", "ALL")
+NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--disable-userns", "--cap-drop", "ALL")
 
 
 def find_support(home: Home, limit: str = "auto", *, fresh: bool = False) -> Support:
@@ -73,7 +73,7 @@ def _try(program: str) -> str | None:
     import subprocess
 
     mounts = [word for name in ("/usr", "/bin", "/lib", "/lib64") for word in ("--ro-bind-try", name, name)]
-    command = [program, *_TRIAL, *mounts, "--proc", "/proc", "--dev", "/dev", "--", "/bin/sh", "-c", "exit 7"]
+    command = [program, *NAMESPACES, *mounts, "--proc", "/proc", "--dev", "/dev", "--", "/bin/sh", "-c", "exit 7"]
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT, env={}, cwd="/")
     except (OSError, subprocess.TimeoutExpired) as error:

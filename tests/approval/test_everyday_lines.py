@@ -1,0 +1,68 @@
+"""Lines of an ordinary day of development: which of them need approval, in a project that is trusted and in one that is not.
+
+The table is `everyday_lines.tsv`: a class, where the line asks, and the line. Classes: `a` only looks, `t` runs the code of the project,
+`e` edits files of the project, `k` should be decided by a person.
+"""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from approval.command_world import make_project, sandbox_verdict
+
+_MAX_ASKS = {True: 0.045, False: 0.15}  # of the lines in the classes a, t and e
+
+
+class Line(NamedTuple):
+    kind: str
+    asks: str  # never, new (only in a project that is not trusted), always
+    text: str
+
+
+def _read() -> list[Line]:
+    rows = (Path(__file__).parent / "everyday_lines.tsv").read_text().splitlines()
+    return [Line(kind, asks, text.replace("\\n", "\n")) for kind, asks, text in (row.split("\t") for row in rows)]
+
+
+LINES = _read()
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with two commits, a branch to switch to, and the tools that npx runs."""
+    project = make_project(tmp_path_factory.mktemp("everyday"))
+    for name in ("out", "notes"):
+        (project / name).unlink()
+    (project / "src/app.py").write_text("def handler(): ...\n")
+    (project / "node_modules/.bin").mkdir(parents=True)
+    for name in ("tsc", "eslint", "vitest", "jest", "prettier", "playwright"):
+        (project / "node_modules/.bin" / name).touch()
+    environ = {"PATH": os.environ["PATH"], "HOME": str(project)}
+    for words in ("add src", "-c user.name=a -c user.email=a@b commit -q -m two", "branch topic", "switch -q topic", "switch -q main"):
+        subprocess.run(["git", "-C", str(project), *words.split()], check=True, env=environ, capture_output=True)
+    return project
+
+
+def _asks(project: Path, line: Line) -> str:
+    environ = {"HOME": str(project.parent / "person")}  # without settings of its own
+    asks = {trusted: sandbox_verdict(project, line.text, trusted=trusted, environ=environ).sandbox is None for trusted in (True, False)}
+    return "always" if asks[True] else "new" if asks[False] else "never"
+
+
+def test_each_line_asks_where_the_table_says(project: Path) -> None:
+    found = {line.text: _asks(project, line) for line in LINES}
+    assert {line.text: found[line.text] for line in LINES if found[line.text] != line.asks} == {}
+
+
+def test_every_line_that_a_person_should_decide_asks() -> None:
+    assert [line.text for line in LINES if line.kind == "k" and line.asks != "always"] == []
+
+
+@pytest.mark.parametrize("trusted", [True, False], ids=["trusted", "new"])
+def test_few_everyday_lines_ask(trusted: bool) -> None:
+    everyday = [line for line in LINES if line.kind != "k"]
+    asking = [line.text for line in everyday if line.asks == "always" or (line.asks == "new" and not trusted)]
+    assert len(asking) <= _MAX_ASKS[trusted] * len(everyday), asking

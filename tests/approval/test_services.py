@@ -1,0 +1,70 @@
+"""Programs that show something of a service or of the system, and those that open windows outside of the sandbox."""
+
+from pathlib import Path
+
+import pytest
+
+from approval.command_world import make_project, sandbox_verdict
+
+RUNS = [
+    "docker inspect -f '{{.State.Status}}' web",
+    "docker inspect --format '{{json .NetworkSettings.Ports}}' web",
+    "docker volume inspect data",
+    "docker network inspect bridge",
+    "kubectl rollout status deploy/web",
+    "kubectl auth can-i get pods",
+    "helm list -A",
+    "helm template ./chart",
+    "mount",
+    "mount -l | head",
+    "sysctl -n kernel.hostname",
+    "date -d '3 days ago' +%F",
+    "date --date=yesterday -u",
+    "git symbolic-ref --short HEAD",
+    "git worktree list --porcelain",
+    "git notes show",
+    "pip config list",
+    "code --version",
+]
+ASKS = [
+    "docker inspect web",
+    "docker inspect -f '{{json .}}' web",
+    "docker inspect -f '{{.Config.Env}}' '{{.State}}'",
+    "docker inspect -f '{{.State}}' -f '{{.Config.Env}}' web",
+    "docker inspect -f '{{.State}}{{.Config.Env}}' web",
+    "docker inspect --format='{{.Config.Env}}' web",
+    "docker image inspect app",
+    "docker build -f x .",
+    "kubectl rollout restart deploy/web",
+    "kubectl config view",
+    "helm list --kube-token x",
+    "helm get values web",
+    "helm upgrade web ./chart",
+    "mount -o remount,rw /",
+    "sysctl -w vm.swappiness=1",
+    "sysctl vm.swappiness=1",
+    "date -s 12:00",
+    "date -d 01011200 01011200",
+    "date 01011200",
+    "git symbolic-ref HEAD refs/heads/x",
+    "git symbolic-ref -d HEAD",
+    "git notes remove",
+    "git worktree remove x",
+    "code .",
+    "cursor src/main.py",
+    "subl .",
+    "osascript -e x",
+    "notify-send hi",
+    "gdbus call --session",
+]
+
+
+@pytest.mark.parametrize("line", RUNS)
+def test_what_only_shows_something_runs(tmp_path: Path, line: str) -> None:
+    assert sandbox_verdict(make_project(tmp_path), line, trusted=True).sandbox is not None
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+@pytest.mark.parametrize("line", ASKS)
+def test_what_changes_something_asks(tmp_path: Path, line: str, trusted: bool) -> None:
+    assert sandbox_verdict(make_project(tmp_path), line, trusted=trusted).sandbox is None
