@@ -234,7 +234,7 @@ def _pages(browser: str, server: _Server) -> Iterator[Any]:
                 first = context.new_page()
                 first.goto(home)
                 # The token takes the place of the credential of a paired page.
-                keep = "token => import(document.querySelector('script[type=module]').src.replace('app.js', 'net.js')).then(net => net.keepCredential(token))"
+                keep = "token => import(document.querySelector('script[type=module]').src).then(net => net.keepCredential(token))"
                 first.evaluate(keep, server.token)
                 first.close()
             page = context.new_page()

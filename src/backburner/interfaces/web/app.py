@@ -32,7 +32,7 @@ from backburner.interfaces.web.guard import (
 )
 from backburner.interfaces.web.logs import LogReader
 from backburner.interfaces.web.operations import BASE, OPERATIONS, Operation, Who
-from backburner.interfaces.web.page import SHELL_PATHS, assets, shell
+from backburner.interfaces.web.page import SHELL_PATHS, assets, compressed, shell
 from backburner.interfaces.web.stream import MAX_STREAMS, Hub, Stream, event_messages
 from backburner.services.app import App
 from backburner.services.async_app import AsyncApp
@@ -172,8 +172,10 @@ class WebApp:
         found = self._assets.files.get(request.path_params["path"])
         if found is None or request.path_params["hash"] != self._assets.hash:
             return _error(Rejection(404, "not_found", "There is nothing at this path."))
-        headers = {"cache-control": "public, max-age=31536000, immutable"}
-        return Response(found.content, headers={**headers, "content-type": found.type})
+        headers = {"cache-control": "public, max-age=31536000, immutable", "content-type": found.type, "vary": "accept-encoding"}
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            return Response(compressed(found.content), headers={**headers, "content-encoding": "gzip"})
+        return Response(found.content, headers=headers)
 
     async def _reader(self, request: Request) -> Response:
         from backburner.interfaces.web.reader import reader_page
@@ -232,7 +234,7 @@ class WebApp:
 
     async def _unchanged(self, request: Request, operation: Operation, call: Call) -> Response | None:
         """304 if nothing has changed in the ledger since the answer that the client has."""
-        if operation.path not in _WITH_ETAG:
+        if operation.path not in _WITH_ETAG or call.get("home", False):
             return None
         tag = await self._app.call(lambda app: f'"{app.overview.last_event()}"')
         request.state.tag = tag

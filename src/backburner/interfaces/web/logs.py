@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 from backburner.core.errors import BadInput, TaskNotFound
 from backburner.core.formatting import iso
-from backburner.interfaces.web.calls import Call, Reply
-from backburner.interfaces.web.reading import find_run, limit_of
+from backburner.interfaces.web.calls import Call, Reply, limit_of
+from backburner.interfaces.web.reading import find_run
 from backburner.services.app import App
 from backburner.services.async_app import AsyncApp
 from backburner.services.log_pages import MAX_BYTES, MAX_LINES, Found, Hit, LogPage, LogPages

@@ -5,29 +5,17 @@ import logging
 import os
 import socket
 import sys
-import zlib
 from typing import Any
 
 from backburner.interfaces.web.app import Served, WebApp
 from backburner.interfaces.web.guard import addresses
+from backburner.interfaces.web.ports import LOCK
 from backburner.services.app import open_app
 from backburner.services.async_app import AsyncApp
 from backburner.services.passkeys import LOCAL_NAME
 from backburner.system.home import Home, lock
 from backburner.system.http_server import http_server
 from backburner.system.token_file import token_of
-
-LOCK = "web.lock"  # held while a server runs; its content is the port
-DEFAULT_PORT = 8765
-_FIRST_PORT, _PORTS = 20_000, 10_000
-
-
-def port_of(home: Home, default_home: str) -> int:
-    """The port that belongs to a home, so that addresses, pairings and passkeys stay valid."""
-    if os.path.abspath(home.root) == os.path.abspath(default_home):
-        return DEFAULT_PORT
-    return _FIRST_PORT + zlib.crc32(os.fsencode(os.path.realpath(home.root))) % _PORTS
-
 
 def main(arguments: list[str]) -> int:
     """Serve until standard input ends. Arguments: the home and the descriptor of the listening socket."""
@@ -63,17 +51,3 @@ async def serve(home: Home, listening: socket.socket, environ: dict[str, str]) -
 
         asyncio.get_running_loop().add_reader(0, on_input)
         await server.serve([listening])
-
-
-def running_port(home: Home) -> int | None:
-    """The port of the server that runs for a home; None if none runs."""
-    from backburner.system.home import is_locked
-
-    path = os.path.join(home.root, LOCK)
-    if not is_locked(path):
-        return None
-    try:
-        with open(path) as file:
-            return int(file.read(16))
-    except (OSError, ValueError):
-        return None

@@ -3,8 +3,8 @@
 import { query, setQuery } from "../app.js";
 import { h, icon } from "../dom.js";
 import { errorText, get, post } from "../net.js";
-import { changed, loadHome, onMessage, store } from "../store.js";
-import { announce, baseName, copyButton, duration, path, visible, visibleText, when } from "../text.js";
+import { changed, loadHome, onMessage } from "../store.js";
+import { announce, baseName, duration, path, visible, visibleText, when } from "../text.js";
 
 const PAGE = 100;
 /** @type {Record<string, [any, string, string]>} */

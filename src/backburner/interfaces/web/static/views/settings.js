@@ -4,7 +4,7 @@ import { dialog } from "../app.js";
 import { h, icon } from "../dom.js";
 import { ApiError, errorText, get, keepCredential, post, remove, signed } from "../net.js";
 import { changed, loadHome, setSetting, setting, store } from "../store.js";
-import { announce, cliLine, serverNow, setClock, visible, visibleText, when } from "../text.js";
+import { announce, cliLine, serverNow, visible, visibleText, when } from "../text.js";
 
 const POLL = 1000;
 
