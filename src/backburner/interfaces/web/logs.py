@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 from urllib.parse import quote
@@ -179,7 +179,7 @@ class LogReader:
         return Reply(200, _file_pieces(descriptor, size), "application/octet-stream", headers)
 
 
-def _file_pieces(descriptor: int, size: int) -> Iterator[bytes]:
+def _file_pieces(descriptor: int, size: int) -> Generator[bytes]:
     """A file, exactly as long as it was; zeros in the place of what was cut off in the meantime."""
     with os.fdopen(descriptor, "rb") as file:
         while size > 0:
@@ -188,7 +188,7 @@ def _file_pieces(descriptor: int, size: int) -> Iterator[bytes]:
             yield piece
 
 
-def _pieces(folder: str, containing: str | None) -> Iterator[bytes]:
+def _pieces(folder: str, containing: str | None) -> Generator[bytes]:
     with Log(folder) as log:
         start = log.body_start()
         if containing is None:

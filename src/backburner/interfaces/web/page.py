@@ -72,7 +72,9 @@ def join_modules(texts: Mapping[str, str]) -> dict[str, str]:
     def redirect(path: str) -> str:
         to_main = os.path.relpath(_MAIN, posixpath.dirname(path) or ".")
         to_main = to_main if to_main.startswith(".") else f"./{to_main}"
-        return _IMPORT.sub(lambda match: f'import {match[1]} from "{to_main}";\n' if _resolved(path, match[2]) in joined else match[0], texts[path])
+        return _IMPORT.sub(
+            lambda match: f'import {match[1]} from "{to_main}";\n' if _resolved(path, match[2]) in joined else match[0], texts[path]
+        )
 
     add(_MAIN, frozenset({_MAIN}))
     others = {path: redirect(path) if path.endswith(".js") else text for path, text in texts.items() if path not in joined}

@@ -1,32 +1,38 @@
 """The process that serves the web interface, on a listening socket that it inherits. It exits when its standard input ends."""
 
-import asyncio
-import logging
+import gc
 import os
-import socket
 import sys
 from typing import Any
 
-from backburner.interfaces.web.app import Served, WebApp
-from backburner.interfaces.web.guard import addresses
-from backburner.interfaces.web.ports import LOCK
-from backburner.services.app import open_app
-from backburner.services.async_app import AsyncApp
-from backburner.services.passkeys import LOCAL_NAME
 from backburner.system.home import Home, lock
-from backburner.system.http_server import http_server
-from backburner.system.token_file import token_of
+
 
 def main(arguments: list[str]) -> int:
     """Serve until standard input ends. Arguments: the home and the descriptor of the listening socket."""
+    gc.disable()  # nothing that is imported becomes garbage
+    import asyncio
+    import logging
+
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING, stream=sys.stderr)
-    home, listening = Home(arguments[0]), socket.socket(fileno=int(arguments[1]))
-    asyncio.run(serve(home, listening, dict(os.environ)))
+    asyncio.run(_serve(Home(arguments[0]), int(arguments[1]), dict(os.environ)))
     return 0
 
 
-async def serve(home: Home, listening: socket.socket, environ: dict[str, str]) -> None:
-    """Serve the web interface until standard input ends or a signal arrives."""
+async def _serve(home: Home, descriptor: int, environ: dict[str, str]) -> None:
+    import asyncio
+    import socket
+
+    from backburner.interfaces.web.app import Served, WebApp
+    from backburner.interfaces.web.guard import addresses
+    from backburner.interfaces.web.ports import LOCK
+    from backburner.services.app import open_app
+    from backburner.services.async_app import AsyncApp
+    from backburner.services.passkeys import LOCAL_NAME
+    from backburner.system.http_server import http_server
+    from backburner.system.token_file import token_of
+
+    listening = socket.socket(fileno=descriptor)
     port = listening.getsockname()[1]
     held = lock(os.path.join(home.root, LOCK))
     if held is not None:
@@ -50,4 +56,6 @@ async def serve(home: Home, listening: socket.socket, environ: dict[str, str]) -
                 server.should_exit = True
 
         asyncio.get_running_loop().add_reader(0, on_input)
+        gc.freeze()
+        gc.enable()
         await server.serve([listening])

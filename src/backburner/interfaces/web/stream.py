@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from backburner.core import formatting
@@ -247,7 +247,7 @@ class Stream:
         await self._hub.add(client)
         return client
 
-    async def messages(self, client: Client, still_known: Any) -> AsyncIterator[bytes]:
+    async def messages(self, client: Client, still_known: Any) -> AsyncGenerator[bytes]:
         """The events of a stream, until the client goes, the server stops or the credential is revoked."""
         loop = asyncio.get_running_loop()
         hub = self._hub
@@ -327,7 +327,7 @@ def _message(kind: str, data: object, number: int | None = None) -> bytes:
     return f"{start}event: {kind}\ndata: {json.dumps(data)}\n\n".encode()
 
 
-async def event_messages(async_app: AsyncApp, after: int) -> AsyncIterator[bytes]:
+async def event_messages(async_app: AsyncApp, after: int) -> AsyncGenerator[bytes]:
     """The event log as server-sent events, from an event on."""
     from backburner.core.task_text import event_json
 

@@ -3,6 +3,7 @@
 import { find, h, icon, patch } from "./dom.js";
 import { listen } from "./keys.js";
 import { keepCredential, loadCredential, whenUnpaired } from "./net.js";
+import { openPalette } from "./palette.js";
 import { applySettings, begin, changed, onChange, setSetting, setting, store, waitingForYou } from "./store.js";
 import { announce, clockTime, cliLine, visible } from "./text.js";
 import { nowView } from "./views/now.js";
@@ -18,7 +19,7 @@ const ask = async () => (await import("./views/ask.js")).askView;
 const inbox = async () => (await import("./views/records.js")).inboxView;
 const audit = async () => (await import("./views/records.js")).auditView;
 const settings = async () => (await import("./views/settings.js")).settingsView;
-const palette = async () => (await import("./palette.js")).openPalette(commands);
+const palette = () => openPalette(commands);
 const PREFETCH = 1000; // milliseconds after the first view is drawn
 
 /** @type {[RegExp, () => Promise<(...parts: string[]) => View>][]} */
@@ -178,7 +179,7 @@ function drawFavicon(count) {
 function commands() {
   if (!isPaired) return [];
   return [
-    ...(view.commands?.() || []),
+    ...((wantedPath === shownPath && view.commands?.()) || []),
     ...PLACES.map(([address, name, , keys]) => ({ keys, label: `Go to ${name}`, run: () => go(address), where: "everywhere" })),
     { keys: "Ctrl-k, :", label: "Commands and tasks", run: palette, where: "everywhere", isHidden: true },
     { keys: "?", label: "Show all keys", run: showKeys, where: "everywhere" },
@@ -197,29 +198,30 @@ function showKeys() {
   dialog("Keys", [...groups].map(([where, list]) => h("section", null, h("h3", null, where), h("dl.keys", null, ...list.map((command) => h("div", null, h("dt", null, ...command.keys.split(", ").flatMap((keys, index) => [index ? " or " : "", ...keys.split(" ").map((key) => h("kbd", null, key))])), h("dd", null, command.label)))))), []);
 }
 
-/**
- * Show a dialog; returns a function that closes it.
- * @param {string} title @param {import("./dom.js").Child[]} content @param {[string, () => void][]} actions
- */
-export function dialog(title, content, actions) {
-  const element = document.createElement("dialog");
+/** A dialog that Escape and a click beside it close; the focus then goes back to where it was. @param {string} label */
+export function modal(label) {
+  const element = document.body.appendChild(document.createElement("dialog"));
   const back = document.activeElement;
   const close = () => {
     element.close();
     element.remove();
     if (back instanceof HTMLElement && back.isConnected) back.focus();
   };
-  element.setAttribute("aria-label", title);
+  element.setAttribute("aria-label", label);
+  element.oncancel = (event) => (event.preventDefault(), close());
+  element.onclick = (event) => event.target === element && close();
+  return { element, close };
+}
+
+/** Ask or say something. @param {string} title @param {import("./dom.js").Child[]} content @param {[string, () => void][]} actions */
+export function dialog(title, content, actions) {
+  const { element, close } = modal(title);
   patch(element, [
     h("h2", null, title),
     ...content,
     h("p.actions", null, h("button", { type: "button", onclick: close }, actions.length ? "Cancel" : "Close"), ...actions.map(([label, run]) => h("button", { type: "button", class: "primary", onclick: () => (close(), run()) }, label))),
   ]);
-  element.oncancel = (event) => (event.preventDefault(), close());
-  element.onclick = (event) => event.target === element && close();
-  document.body.append(element);
   element.showModal();
-  return close;
 }
 
 /** Show where a link of somebody else's text leads before it is opened. @param {string} address */
