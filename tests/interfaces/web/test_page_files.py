@@ -13,7 +13,7 @@ from backburner.interfaces.web.page import assets, compressed, join_modules
 
 STATIC = Path(backburner.interfaces.web.__file__).parent / "static"
 SCRIPTS = sorted(STATIC.rglob("*.js"))
-STYLES = (STATIC / "app.css").read_text()
+STYLES = "".join(path.read_text() for path in sorted(STATIC.glob("*.css")))
 _COLOUR = r"oklch\(([\d.]+) ([\d.]+) ([\d.]+)\)"
 # A colour of text, and the grounds on which it stands somewhere on the page.
 GROUNDS = ("bg", "raised", "sunken", "hover")
@@ -99,7 +99,7 @@ def test_every_import_is_a_file_of_the_page(script: Path) -> None:
 
 def test_the_page_names_no_other_host() -> None:
     known = ("http://www.w3.org/2000/svg", "http://localhost:")
-    for path in [*SCRIPTS, STATIC / "app.css"]:
+    for path in [*SCRIPTS, *STATIC.glob("*.css")]:
         for address in re.findall(r"https?://[\w.$:/{]+", path.read_text()):
             assert address.startswith(known), (path.name, address)
 
@@ -109,6 +109,7 @@ def test_the_page_stays_small() -> None:
     assert len(SCRIPTS) <= 16
     assert len(served["app.js"].content) <= 90_000 and len(compressed(served["app.js"].content)) <= 30_000
     assert sum(path.stat().st_size for path in SCRIPTS) <= 176_000
+    assert len(served["app.css"].content) <= 24_000 and len(compressed(served["app.css"].content)) <= 6_000
     assert len(STYLES.encode()) <= 33_000
 
 

@@ -84,12 +84,26 @@ async function route(y) {
   changed();
 }
 
+/** @type {Promise<unknown> | null} */
+let styled = null;
+/** Load the looks of the views that do not come with this module. */
+function styles() {
+  styled ??= new Promise((resolve, reject) => {
+    const onerror = () => (link.remove(), (styled = null), reject(new Error("the server cannot be reached.")));
+    const link = Object.assign(document.createElement("link"), { rel: "stylesheet", href: new URL("views.css", import.meta.url).href, onload: resolve, onerror });
+    document.head.append(link);
+  });
+  return styled;
+}
+
 /** @param {string} path @returns {Promise<View>} */
 async function viewOf(path) {
-  if (!isPaired) return (await import("./views/settings.js")).pairView(paired);
+  if (!isPaired) return (await Promise.all([import("./views/settings.js"), styles()]))[0].pairView(paired);
   for (const [pattern, load] of ROUTES) {
     const found = pattern.exec(path);
-    if (found) return (await load())(...found.slice(1).map((part) => (part ? decodeURIComponent(part) : "")));
+    if (!found) continue;
+    const [make] = await Promise.all([load(), path === "/" || styles()]);
+    return make(...found.slice(1).map((part) => (part ? decodeURIComponent(part) : "")));
   }
   return message("Not found", "There is no such page.");
 }
@@ -102,7 +116,7 @@ async function paired() {
   shownPath = wantedPath = "";
   if (location.pathname === "/pair") history.replaceState({}, "", "/");
   await Promise.all([begin(), route(0)]);
-  setTimeout(() => void Promise.all([task(), ask(), inbox(), settings()]).catch(() => {}), PREFETCH);
+  setTimeout(() => void Promise.all([styles(), task(), ask(), inbox(), settings()]).catch(() => {}), PREFETCH);
 }
 
 // -- the frame
