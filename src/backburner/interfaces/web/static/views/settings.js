@@ -123,7 +123,7 @@ export function settingsView() {
           pending
             ? h("div.panel.pairing", null, h("p", null, pending.confirm === "terminal" ? "Type this number at the terminal where `backburner web` runs:" : "Confirm this number on a paired page that has a passkey, in its settings:"), bigNumber(pending.number), pending.confirm === "passkey" && keys.length ? h("button.primary", { type: "button", onclick: () => confirmPasskey(pending.passkey_id) }, "Confirm with the passkey that is here") : null)
             : keys.length
-              ? h("ul.plain.rows", null, ...keys.map((key) => h("li", { key: key.passkey_id }, icon("key"), h("span.grow.cut", null, ...visible(key.name, true), h("span.muted", null, ` · ${visibleText(key.rp_id)} · added `, when(key.created_at), key.last_used_at ? [" · last used ", when(key.last_used_at)] : null)), h("button.ghost", { type: "button", onclick: () => drop(`/passkeys/${key.passkey_id}`) }, "Remove"))))
+              ? h("ul.plain.rows", null, ...keys.map((key) => h("li", { key: key.passkey_id }, icon("key"), h("span.grow", null, ...visible(key.name, true), h("span.muted", null, ` · ${visibleText(key.rp_id)} · added `, when(key.created_at), key.last_used_at ? [" · last used ", when(key.last_used_at)] : null)), h("button.ghost", { type: "button", onclick: () => drop(`/passkeys/${key.passkey_id}`) }, "Remove"))))
               : h("p.hint", null, "With a passkey (finger, face, PIN or security key) you can approve commands here. Without one, approve them in a terminal."),
           !pending && (store.home?.passkeys_here === false ? h("p.hint", null, "Passkeys do not work at this address. ", h("a", { href: `${store.home.address}/settings` }, `Open ${store.home.address}`)) : h("p", null, h("button", { class: keys.length ? "" : "primary", type: "button", disabled: store.connection !== "live" || navigator.webdriver, onclick: addPasskey }, icon("key"), keys.length ? "Add another passkey" : "Add a passkey"))),
           passkeyProblem && h("p.problem", { role: "alert" }, icon("warning"), ...visible(passkeyProblem)),
@@ -146,7 +146,7 @@ export function settingsView() {
     return h(
       "li",
       { key: one.device_id, class: one.revoked_at ? "revoked" : null },
-      h("div.grow", null, h("p", null, ...visible(one.name, true), one.own ? h("span.tag", null, "this browser") : null), h("p.muted", null, one.revoked_at ? ["revoked ", when(one.revoked_at)] : ["last seen ", when(one.last_seen_at), active ? ` · ${active} ${active === 1 ? "passkey" : "passkeys"}` : " · no passkey: cannot approve"])),
+      h("div.grow", null, h("p", null, ...visible(one.name, true), " ", one.own ? h("span.tag", null, "this browser") : null), h("p.muted", null, one.revoked_at ? ["revoked ", when(one.revoked_at)] : ["last seen ", when(one.last_seen_at), active ? ` · ${active} ${active === 1 ? "passkey" : "passkeys"}` : " · no passkey: cannot approve"])),
       ...waiting.map((key) => h("span", null, `New passkey ${key.number || ""} `, h("button", { type: "button", onclick: () => confirmPasskey(key.passkey_id) }, "Confirm"))),
       one.revoked_at ? h("span") : one.own ? h("button.ghost", { type: "button", onclick: () => void dialog("Unpair this browser?", [h("p", null, "It must be paired again before it shows anything.")], [["Unpair", () => drop(`/devices/${one.device_id}`, true)]]) }, "Unpair") : h("button.ghost", { type: "button", onclick: () => drop(`/devices/${one.device_id}`) }, "Revoke"),
     );
