@@ -110,7 +110,7 @@ class WebApp:
         kind = Kind.API if path.startswith(("/api", MCP_PATH)) else Kind.PAGE
         refused = rejection(method, kind, sent_headers(scope["headers"]), self._served.addresses)
         response = _error(refused) if refused else await self._handle(method, path, scope, receive)
-        await response.with_headers(security_headers(kind)).send(method, receive, send)
+        await response.with_headers(security_headers(kind)).send(receive, send)
 
     async def _handle(self, method: str, path: str, scope: Any, receive: Any) -> Response:
         if found := self._routes.find(method, path):
@@ -139,7 +139,7 @@ class WebApp:
         if refused is None and not self._is_token(bearer(sent.authorization)):
             refused = _NO_CREDENTIAL
         if refused is not None:
-            await _error(refused).send(scope["method"], receive, send)
+            await _error(refused).send(receive, send)
             return
         async with self._mcp_lock:
             if self._mcp is None:

@@ -47,8 +47,8 @@ class Response(NamedTuple):
         """The same answer with further headers; those that it has stay."""
         return self._replace(headers={**headers, **self.headers})
 
-    async def send(self, method: str, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]) -> None:
-        """Send it, and stop if the client goes."""
+    async def send(self, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]) -> None:
+        """Send it, and stop if the client goes. The server leaves out the body of an answer to HEAD."""
         headers = dict(self.headers)
         if isinstance(self.body, bytes) and self.status not in (204, 304):
             headers["content-length"] = str(len(self.body))
@@ -58,8 +58,8 @@ class Response(NamedTuple):
             "headers": [(n.encode(), v.encode("latin-1")) for n, v in headers.items()],
         }
         await send(start)
-        if isinstance(self.body, bytes) or method == "HEAD":
-            await send({"type": "http.response.body", "body": self.body if isinstance(self.body, bytes) and method != "HEAD" else b""})
+        if isinstance(self.body, bytes):
+            await send({"type": "http.response.body", "body": self.body})
             return
         sending = asyncio.ensure_future(self._send_pieces(_pieces(self.body), send))
         leaving = asyncio.ensure_future(_disconnected(receive))
