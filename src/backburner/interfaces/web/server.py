@@ -1,5 +1,6 @@
 """The process that serves the web interface, on a listening socket that it inherits. It exits when its standard input ends."""
 
+import contextlib
 import gc
 import os
 import sys
@@ -7,12 +8,18 @@ from typing import Any
 
 from backburner.system.home import Home, lock
 
+_M_ARENA_MAX = -8
+
 
 def main(arguments: list[str]) -> int:
     """Serve until standard input ends. Arguments: the home and the descriptor of the listening socket."""
     gc.disable()  # nothing that is imported becomes garbage
     import asyncio
+    import ctypes
     import logging
+
+    with contextlib.suppress(AttributeError):  # only glibc has it
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)  # threads take turns anyway, and memory that one has freed can be used by another
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING, stream=sys.stderr)
     asyncio.run(_serve(Home(arguments[0]), int(arguments[1]), dict(os.environ)))
