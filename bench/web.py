@@ -173,8 +173,10 @@ def _server(home: BenchHome) -> Iterator[tuple[_Server, float]]:
         wait_until(lambda: _answers(port), "the web interface", 60)
         yield server, (time.perf_counter() - start) * 1000
     finally:
+        serving = server.pid
         process.terminate()
         process.wait(30)
+        wait_until(lambda: not os.path.exists(f"/proc/{serving}"), "the server to exit")  # the next round uses the same home
         if process.stdin:
             process.stdin.close()
 
