@@ -19,12 +19,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.home import LAUNCHER, PYTHON, ROOT, BenchHome, scratch_folder, wait_until
+from backburner.interfaces.web.page import assets, compressed
+from bench.home import LAUNCHER, PYTHON, BenchHome, scratch_folder, wait_until
 from bench.million import fill
 from bench.rounds import Figures, run_rounds
 
 TASKS, LINES, LIVE, TABS = 10_000, 100_000, 50, 10
-_STATIC = ROOT / "src" / "backburner" / "interfaces" / "web" / "static"
 _BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 _LOG = f"for n in range({LINES}): print(f'\\033[3{{n % 8}}mline {{n}}\\033[0m', 'needle' if n % 4 == 0 else 'hay')"
 _BUSY = "import time\nwhile True: print(time.time(), flush=True); time.sleep(0.5)"
@@ -60,6 +60,9 @@ _WATCH_ROWS = """() => {
   };
   look();
 }"""
+_FIRST_ROW = (
+    "const look = () => document.querySelector('.row') ? (window.firstRow = performance.now()) : requestAnimationFrame(look); look();"
+)
 _FRAMES = """async () => {
   const times = []; let before = performance.now();
   for (let step = 0; step < 60; step++) {
@@ -92,15 +95,23 @@ def _last(home: BenchHome) -> str:
 
 
 def _round(home: BenchHome, log: str) -> Figures:
-    figures: Figures = {
-        "JS": sum(path.stat().st_size for path in _STATIC.rglob("*.js")) / 1000,
-        "CSS": sum(path.stat().st_size for path in _STATIC.rglob("*.css")) / 1000,
-    }
+    figures = _sizes()
     with _server(home) as (server, start_ms):
         figures |= {"server start": start_ms} | _server_figures(home, server, log)
         if browser := _browser():
             with _pages(browser, server) as open_page:
                 figures |= _page_figures(home, server, open_page, log, start_ms)
+    return figures
+
+
+def _sizes() -> Figures:
+    """The sizes of what the first view needs, and of all views, in kB."""
+    files = assets().files
+    figures: Figures = {}
+    for kind, first in (("JS", "app.js"), ("CSS", "app.css")):
+        all_files = [asset.content for path, asset in files.items() if path.endswith(first[3:])]
+        figures |= {kind: len(files[first].content) / 1000, f"{kind}, gzip": len(compressed(files[first].content)) / 1000}
+        figures[f"{kind}, all"] = sum(map(len, all_files)) / 1000
     return figures
 
 
@@ -162,8 +173,10 @@ def _server(home: BenchHome) -> Iterator[tuple[_Server, float]]:
         wait_until(lambda: _answers(port), "the web interface", 60)
         yield server, (time.perf_counter() - start) * 1000
     finally:
+        serving = server.pid
         process.terminate()
         process.wait(30)
+        wait_until(lambda: not os.path.exists(f"/proc/{serving}"), "the server to exit")  # the next round uses the same home
         if process.stdin:
             process.stdin.close()
 
@@ -231,10 +244,11 @@ def _pages(browser: str, server: _Server) -> Iterator[Any]:
             if context is None:
                 context = started.new_context(viewport={"width": 1280, "height": 800})
                 context.set_default_timeout(60_000)
+                context.add_init_script(_FIRST_ROW)
                 first = context.new_page()
                 first.goto(home)
                 # The token takes the place of the credential of a paired page.
-                keep = "token => import(document.querySelector('script[type=module]').src.replace('app.js', 'net.js')).then(net => net.keepCredential(token))"
+                keep = "token => import(document.querySelector('script[type=module]').src).then(net => net.keepCredential(token))"
                 first.evaluate(keep, server.token)
                 first.close()
             page = context.new_page()
@@ -252,6 +266,8 @@ def _page_figures(home: BenchHome, server: _Server, open_page: Any, log: str, st
     paint = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
     figures["paint"] = board.evaluate(paint)
     figures["start and paint"] = start_ms + figures["paint"]
+    board.wait_for_function("() => window.firstRow")
+    figures["rows"] = board.evaluate("firstRow")
     figures["requests"] = board.evaluate(f"performance.getEntriesByType('resource').filter(entry => entry.startTime < {paint}).length + 1")
     figures["filter"] = board.evaluate(_FILTER)
     board.goto(board.url.partition("?")[0])

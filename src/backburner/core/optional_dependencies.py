@@ -10,7 +10,7 @@ installer: Callable[[str], bool] | None = None
 _MODULES = {
     "agent": ("pydantic_ai", "acp", "httpx2"),
     "mcp": ("uvicorn",),
-    "web": ("starlette", "uvicorn", "fido2"),
+    "web": ("uvicorn", "fido2"),
     "tui": ("prompt_toolkit", "wcwidth"),
     "toml": ("tomlkit",),
     "file": ("watchfiles",),

@@ -6,11 +6,17 @@ is reached, a new one replaces the one that has been sending its header for long
 
 import asyncio
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
-import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
+_modules: dict[str, Any] = sys.modules  # type: ignore[assignment]
+_modules.setdefault("watchfiles", None)  # uvicorn would load it to restart itself, with a megabyte of code
+import uvicorn  # noqa: E402
+from uvicorn.protocols.http.h11_impl import H11Protocol  # noqa: E402
+
+if _modules["watchfiles"] is None:
+    del _modules["watchfiles"]
 
 HEADER_TIMEOUT_SECONDS = 10.0
 MAX_CONNECTIONS = 200

@@ -105,6 +105,7 @@ def test_commands_are_found_in_the_palette(page: Page, served: ServedHome) -> No
     expect(page.locator(".palette li").first).to_contain_text("echo palette")
     page.keyboard.press("Enter")
     expect(page).to_have_url(f"{served.address}/t/{task}")
+    expect(page.get_by_role("tab", name="Output")).to_be_visible()
     page.keyboard.press("?")
     expect(page.get_by_role("dialog", name="Keys")).to_contain_text("Search in the output")
     page.keyboard.press("Escape")

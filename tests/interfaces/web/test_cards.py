@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser_fixture import ServedHome, Watched, chromium, page, watched  # noqa: F401
+from axe_playwright_python.sync_playwright import Axe
+from browser_fixture import DESK, PHONE, TABLET, ServedHome, Watched, chromium, page, settled, watched  # noqa: F401
 from conftest import CONFIG, HomeCli, wait_until
 from playwright.sync_api import Browser, Page, expect
 
@@ -56,6 +57,19 @@ def open_card(page: Page, served: ServedHome, task: str) -> None:
     expect(page.locator(".card")).to_be_visible()
 
 
+def assert_accessible(page: Page) -> None:
+    """What the page shows now has no accessibility error, in both themes at three widths, and is not wider than the window."""
+    for theme in ("light", "dark"):
+        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+        for width, height in (TABLET, PHONE, DESK):
+            page.set_viewport_size({"width": width, "height": height})
+            settled(page)
+            found = Axe().run(page).response["violations"]
+            assert not found, (theme, width, [(one["id"], [node["html"][:160] for node in one["nodes"]][:3]) for one in found])
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, (theme, width)
+    page.emulate_media(color_scheme="light")
+
+
 def test_a_step_of_an_agent_is_rejected_or_approved(page: Page, served: ServedHome) -> None:
     edit = {"tool": "edit_file", "args": {"path": "a.txt", "old": "two", "new": "TWO"}}
     task = ask(served, edit, {"say": "Then I leave it."})
@@ -63,6 +77,7 @@ def test_a_step_of_an_agent_is_rejected_or_approved(page: Page, served: ServedHo
     served.authenticator(page)
     open_card(page, served, task)
     expect(page.locator(".card .question")).to_contain_text("change a.txt")
+    assert_accessible(page)
     page.get_by_role("button", name="Reject").click()
     wait_for(served, task, "completed")
     assert (served.home.cwd / "a.txt").read_text() == "one two three\n"
@@ -82,6 +97,7 @@ def test_a_budget_that_is_used_up_is_extended(page: Page, served: ServedHome) ->
     open_card(page, served, task)
     expect(page.locator(".card")).to_contain_text("2 of 2 tool calls")
     expect(page.locator(".card h2")).to_contain_text("needs more budget")
+    assert_accessible(page)
     page.locator("#approve").click()
     wait_for(served, task, "completed")
 
@@ -95,9 +111,11 @@ def test_a_proposed_recurring_task_has_buttons_to_approve_and_reject(page: Page,
         facts = page.locator(".facts")
         expect(facts).to_contain_text("02:00")
         expect(facts.locator("li.num")).to_have_count(5)  # the next five times
+        assert_accessible(page)
         page.locator(button).click()
         wait_for(served, task, status)
         expect(page.locator(".card .notice")).to_be_visible()
+        assert_accessible(page)
 
 
 def test_the_agent_that_asked_reads_the_reason_of_a_rejection(page: Page, served: ServedHome) -> None:
@@ -109,6 +127,7 @@ def test_the_agent_that_asked_reads_the_reason_of_a_rejection(page: Page, served
     page.locator("#reject").click()
     expect(page.locator(".card")).to_contain_text("Rejected")
     expect(page.locator(".card .notice")).to_contain_text("It is still needed.")
+    assert_accessible(page)
     wait_for(served, task, "completed")
     assert served.model.seen("Their reason: It is still needed.")  # type: ignore[attr-defined]
 
@@ -128,6 +147,7 @@ def test_a_question_that_nobody_answered_in_time_says_so(page: Page, served: Ser
     open_card(page, served, task)
     expect(page.locator(".card .notice")).to_contain_text("Expired")
     expect(page.locator("#approve, #reject")).to_have_count(0)
+    assert_accessible(page)
 
 
 def test_the_changes_of_an_agent_are_shown_file_by_file(page: Page, served: ServedHome) -> None:
@@ -145,6 +165,7 @@ def test_the_changes_of_an_agent_are_shown_file_by_file(page: Page, served: Serv
     expect(files.filter(has_text="a.txt").filter(has_not_text="img")).to_contain_text("four")
     expect(files.filter(has_text=HOSTILE)).to_contain_text("new <b>file</b>")
     assert page.locator(".diff img").count() == 0
+    assert_accessible(page)
 
 
 def test_the_files_of_a_run_are_downloaded_as_they_are(page: Page, served: ServedHome) -> None:
@@ -156,6 +177,7 @@ def test_the_files_of_a_run_are_downloaded_as_they_are(page: Page, served: Serve
     page.goto(f"{served.address}/t/{task}?tab=artifacts")
     row = page.locator(".tab-panel li", has_text=HOSTILE)
     expect(row).to_be_visible()
+    assert_accessible(page)
     with page.expect_download() as download:
         row.get_by_role("button", name="Download").click()
     assert Path(download.value.path()).read_bytes() == content
@@ -169,5 +191,6 @@ def test_a_project_is_trusted_with_the_passkey(page: Page, served: ServedHome) -
     page.get_by_role("button", name=f"Trust {project}").click()
     trusted = page.locator("section.group", has_text="Allowed without asking").locator("li", has_text=project)
     expect(trusted).to_contain_text("Trusted project")
+    assert_accessible(page)
     trusted.get_by_role("button", name="Revoke").click()
     expect(page.get_by_role("button", name=f"Trust {project}")).to_be_visible()

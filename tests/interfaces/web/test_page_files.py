@@ -2,16 +2,18 @@
 
 import itertools
 import math
+import os
 import re
 from pathlib import Path
 
 import pytest
 
 import backburner.interfaces.web
+from backburner.interfaces.web.page import assets, compressed, join_modules
 
 STATIC = Path(backburner.interfaces.web.__file__).parent / "static"
 SCRIPTS = sorted(STATIC.rglob("*.js"))
-STYLES = (STATIC / "app.css").read_text()
+STYLES = "".join(path.read_text() for path in sorted(STATIC.glob("*.css")))
 _COLOUR = r"oklch\(([\d.]+) ([\d.]+) ([\d.]+)\)"
 # A colour of text, and the grounds on which it stands somewhere on the page.
 GROUNDS = ("bg", "raised", "sunken", "hover")
@@ -97,12 +99,45 @@ def test_every_import_is_a_file_of_the_page(script: Path) -> None:
 
 def test_the_page_names_no_other_host() -> None:
     known = ("http://www.w3.org/2000/svg", "http://localhost:")
-    for path in [*SCRIPTS, STATIC / "app.css"]:
+    for path in [*SCRIPTS, *STATIC.glob("*.css")]:
         for address in re.findall(r"https?://[\w.$:/{]+", path.read_text()):
             assert address.startswith(known), (path.name, address)
 
 
 def test_the_page_stays_small() -> None:
+    served = assets().files
     assert len(SCRIPTS) <= 16
-    assert sum(path.stat().st_size for path in SCRIPTS) <= 175_000
+    assert len(served["app.js"].content) <= 90_000 and len(compressed(served["app.js"].content)) <= 30_000
+    assert sum(path.stat().st_size for path in SCRIPTS) <= 176_000
+    assert len(served["app.css"].content) <= 24_000 and len(compressed(served["app.css"].content)) <= 6_000
     assert len(STYLES.encode()) <= 33_000
+
+
+def test_the_first_view_is_one_module_whose_parts_share_no_name() -> None:
+    joined = assets().files["app.js"].content.decode()
+    assert not re.search(r"^import ", joined, re.M)
+    names = re.findall(r"^(?:export )?(?:async )?(?:function|const|let|class) (\w+)", joined, re.M)
+    assert [name for name in names if names.count(name) > 1] == []
+    assert {"h", "patch", "nowView", "store", "go"} <= set(names)
+
+
+def test_the_other_views_import_from_the_joined_module() -> None:
+    files = assets().files
+    for path, asset in files.items():
+        for target in re.findall(r'^import .* from "([^"]+)";$', asset.content.decode(), re.M):
+            assert os.path.normpath(os.path.join(os.path.dirname(path), target)) in files, (path, target)
+
+
+def test_modules_are_joined_after_what_they_import() -> None:
+    files = {
+        "app.js": 'import { a } from "./a.js";\nimport { b } from "./views/b.js";\napp(a, b);\n',
+        "a.js": "export const a = 1;\n",
+        "views/b.js": 'import { go } from "../app.js";\nimport { a } from "../a.js";\nexport const b = a;\n',
+        "views/late.js": 'import { a } from "../a.js";\nimport { c } from "./c.js";\n',
+        "views/c.js": "export const c = 3;\n",
+        "app.css": "a {}\n",
+    }
+    joined = join_modules(files)
+    assert joined["app.js"] == "export const a = 1;\n\nexport const b = a;\n\napp(a, b);\n"
+    assert joined["views/late.js"] == 'import { a } from "../app.js";\nimport { c } from "./c.js";\n'
+    assert set(joined) == {"app.js", "views/late.js", "views/c.js", "app.css"}

@@ -114,6 +114,30 @@ def test_ten_tabs_show_the_same_bytes_as_the_files_after_the_server_and_the_engi
         assert tab.evaluate(READ_ALL) == written[task]
 
 
+def test_a_line_of_ten_megabytes_does_not_stop_the_page(page: Page, served: ServedHome) -> None:
+    go = served.home.cwd / "go"
+    code = (
+        "import os, sys, time\nprint('before', flush=True)\n"
+        f"while not os.path.exists({str(go)!r}): time.sleep(0.05)\n"
+        "for n in range(160): sys.stdout.write('\\x1b[31mred\\x1b[0mé' * 5000); sys.stdout.flush()\n"
+        "print(flush=True)\nprint('after', flush=True)"
+    )
+    task = served.home.run(sys.executable, "-c", code)
+    open_task(page, served, task)
+    expect(page.locator(".log-line .t").last).to_have_text("before")
+    page.get_by_role("button", name="Wrap long lines").click()
+    go.touch()
+    expect(page.locator(".log-line .t").last).to_have_text("after")
+    page.get_by_role("button", name="Wrap long lines").click()
+    open_task(page, served, task)
+    expect(page.locator(".log-line .t").last).to_have_text("after")
+    page.locator(".log-box").focus()
+    page.keyboard.press("g")
+    page.keyboard.press("g")
+    expect(page.locator(".log-line .t").first).to_have_text("before")
+    assert len(page.locator(".log-line .t").nth(1).inner_text()) <= 20_000
+
+
 def test_a_task_is_cancelled_after_a_question(page: Page, served: ServedHome) -> None:
     task = served.home.run("sleep", "600")
     open_task(page, served, task)

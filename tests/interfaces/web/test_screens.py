@@ -3,6 +3,7 @@
 # ruff: noqa: F811 - fixtures are imported by their names
 
 import json
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -164,3 +165,23 @@ def test_a_revoked_browser_must_be_paired_again(chromium: Browser, served: Serve
     page.get_by_role("dialog").get_by_role("button", name="Unpair").click()
     expect(page.get_by_role("heading", name="Pair this browser")).to_be_visible()
     watched.close()
+
+
+def test_a_view_that_cannot_be_loaded_says_so_and_is_loaded_later(watched: Watched, page: Page, served: ServedHome) -> None:
+    watched.expect("ERR_FAILED", "records.js")
+    page.route("**/views/records.js", lambda route: route.abort())
+    page.goto(f"{served.address}/inbox")
+    expect(page.locator("main .panel")).to_contain_text("could not be loaded")
+    page.unroute("**/views/records.js")
+    page.get_by_role("link", name="Back to the board").click()
+    expect(page.locator(".row").first).to_be_visible()
+    page.get_by_role("link", name="Inbox").click()
+    expect(page.locator("main").get_by_role("button", name="All", exact=True)).to_be_visible()
+
+
+def test_the_first_paint_of_the_board_needs_four_requests(watched: Watched, page: Page, served: ServedHome) -> None:
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url.removeprefix(served.address)))
+    show(page, served, "now")
+    first = [re.sub(r"/_/\w+/", "", url) for url in requests[:4]]
+    assert first == ["/", "app.css", "app.js", "/api/v1/board?home=true"]

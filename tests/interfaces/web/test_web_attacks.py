@@ -146,7 +146,7 @@ def test_a_browser_that_an_agent_drives_gets_no_approval(chromium: Browser, serv
     Authenticator(page)  # it holds no registered key
     outcome = page.evaluate(
         """async task => {
-            const net = await import(document.querySelector('script[type=module]').src.replace('app.js', 'net.js'));
+            const net = await import(document.querySelector('script[type=module]').src);
             const card = await net.get(`/tasks/${task}/question`);
             const challenge = await net.post(`/tasks/${task}/challenge`, {seen: card.seen, choice: 'once'});
             const own = await navigator.credentials.create({publicKey: {challenge: new Uint8Array(32), rp: {name: 'x'}, user: {id: new Uint8Array(8), name: 'x', displayName: 'x'}, pubKeyCredParams: [{type: 'public-key', alg: -7}]}});

@@ -9,7 +9,7 @@ import pytest
 from conftest import CAUTIOUS, HomeCli, wait_until
 from terminal import Terminal
 
-from backburner.interfaces.web.server import port_of
+from backburner.interfaces.web.ports import port_of
 from backburner.system.home import Home
 
 COMMAND = [sys.executable, "-m", "backburner", "web", "--port", "0", "--no-open"]

@@ -30,7 +30,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
 def web(args: argparse.Namespace, flags: dict[str, str]) -> int:
     """Serve the web interface until Ctrl-C. At a terminal, pages are paired by the numbers that they show."""
     need("web", "The web interface needs")
-    from backburner.interfaces.web.server import port_of, running_port
+    from backburner.interfaces.web.ports import port_of, running_port
 
     environ = dict(os.environ)
     home = Home(locate(args.home, environ)).make()

@@ -1,23 +1,17 @@
 """The web interface as one ASGI app: the guard in front, then the page and its files, the API, and MCP."""
 
 import asyncio
-import contextlib
 import hmac
 import inspect
 import json
-import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, NamedTuple
-
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route
 
 from backburner.core.errors import BackburnerError, NotAPerson, TooManyRequests
 from backburner.core.models import Caller
 from backburner.core.sessions import SessionId
 from backburner.core.version import VERSION
+from backburner.interfaces.web.asgi import Endpoint, Request, Response, Routes
 from backburner.interfaces.web.calls import Call, Reply, read_values
 from backburner.interfaces.web.guard import (
     MAX_BODY_BYTES,
@@ -32,14 +26,13 @@ from backburner.interfaces.web.guard import (
 )
 from backburner.interfaces.web.logs import LogReader
 from backburner.interfaces.web.operations import BASE, OPERATIONS, Operation, Who
-from backburner.interfaces.web.page import SHELL_PATHS, assets, shell
+from backburner.interfaces.web.page import SHELL_PATHS, assets, compressed, shell
 from backburner.interfaces.web.stream import MAX_STREAMS, Hub, Stream, event_messages
 from backburner.services.app import App
 from backburner.services.async_app import AsyncApp
 from backburner.system.home import Home
 
 MCP_PATH = "/mcp"
-_LIST_PARAMETERS = ("status", "run", "cursor")
 _SEND_TIMEOUT_SECONDS = 10.0
 _STATUS = {
     "task_not_found": 404,
@@ -70,7 +63,6 @@ _STATUS = {
     "home_unusable": 503,
     "home_in_use": 503,
 }
-_LOG = logging.getLogger(__name__)
 
 
 class Served(NamedTuple):
@@ -81,13 +73,6 @@ class Served(NamedTuple):
     token: str
     addresses: Addresses
     canonical: str
-
-
-class Json(JSONResponse):
-    """An answer as JSON. Half a surrogate pair, as in a file name that is not UTF-8, is sent as its escape."""
-
-    def render(self, content: Any) -> bytes:
-        return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
 
 
 class WebApp:
@@ -102,17 +87,14 @@ class WebApp:
         self._stream = Stream(async_app, self.hub, about)
         self._mcp: Any = None
         self._mcp_lock = asyncio.Lock()
-        routes = [
-            Route(f"{BASE}{operation.path.replace('{name}', '{name:path}')}", self._endpoint(operation), methods=[operation.method])
+        operations = [
+            (operation.method, f"{BASE}{operation.path.replace('{name}', '{name:path}')}", self._endpoint(operation))
             for operation in OPERATIONS
         ]
-        # A path of words comes before one with a parameter in the same place.
-        routes.sort(key=lambda route: "{" in route.path)
-        pages = [Route(path, self._shell, methods=["GET"]) for path in SHELL_PATHS]
-        files = Route("/_/{hash}/{path:path}", self._file, methods=["GET"])
-        described = Route("/api/openapi.json", self._openapi, methods=["GET"])
-        reader = Route("/api", self._reader, methods=["GET"])
-        self._inner = Starlette(routes=[*routes, described, reader, *pages, files], exception_handlers={404: _not_found, 405: _not_allowed})
+        pages = [("GET", path, self._shell) for path in SHELL_PATHS]
+        files = ("GET", "/_/{hash}/{path:path}", self._file)
+        described = [("GET", "/api/openapi.json", self._openapi), ("GET", "/api", self._reader)]
+        self._routes = Routes([*operations, *described, *pages, files])
 
     # -- ASGI
 
@@ -121,18 +103,22 @@ class WebApp:
             if scope["type"] == "lifespan":
                 await self._lifespan(receive, send)
             return
-        path = scope["path"]
-        kind = Kind.API if path.startswith(("/api", MCP_PATH)) else Kind.PAGE
-        sent = sent_headers(scope["headers"])
+        method, path = scope["method"], scope["path"]
         if path == MCP_PATH:
             await self._serve_mcp(scope, receive, send)
             return
-        send = _with_headers(send, security_headers(kind))
-        if refused := rejection(scope["method"], kind, sent, self._served.addresses):
-            await _error(refused)(scope, receive, send)
-            return
-        scope["backburner.sent"] = sent
-        await self._inner(scope, receive, send)
+        kind = Kind.API if path.startswith(("/api", MCP_PATH)) else Kind.PAGE
+        refused = rejection(method, kind, sent_headers(scope["headers"]), self._served.addresses)
+        response = _error(refused) if refused else await self._handle(method, path, scope, receive)
+        await response.with_headers(security_headers(kind)).send(receive, send)
+
+    async def _handle(self, method: str, path: str, scope: Any, receive: Any) -> Response:
+        if found := self._routes.find(method, path):
+            endpoint, values = found
+            return await endpoint(Request(scope, receive, values))
+        if self._routes.has(path):
+            return _error(Rejection(405, "method_not_allowed", f"{method} is not used at this path."))
+        return _error(Rejection(404, "not_found", "There is nothing at this path."))
 
     async def _lifespan(self, receive: Any, send: Any) -> None:
         while (message := await receive())["type"] != "lifespan.shutdown":
@@ -150,10 +136,10 @@ class WebApp:
         """MCP over HTTP: loaded with the first request that has the token, because it takes long and few need it."""
         sent = sent_headers(scope["headers"])
         refused = rejection("GET", Kind.API, sent, self._served.addresses)
-        if refused is None and not self._is_token(bearer(sent)):
+        if refused is None and not self._is_token(bearer(sent.authorization)):
             refused = _NO_CREDENTIAL
         if refused is not None:
-            await _error(refused)(scope, receive, send)
+            await _error(refused).send(receive, send)
             return
         async with self._mcp_lock:
             if self._mcp is None:
@@ -165,31 +151,33 @@ class WebApp:
     # -- the page
 
     async def _shell(self, request: Request) -> Response:
-        headers = {"cache-control": "no-cache", "etag": f'"{self._assets.hash}"'}
-        return Response(shell(self._assets), media_type="text/html", headers=headers)
+        headers = {"content-type": _HTML, "cache-control": "no-cache", "etag": f'"{self._assets.hash}"'}
+        return Response(200, shell(self._assets), headers)
 
     async def _file(self, request: Request) -> Response:
-        found = self._assets.files.get(request.path_params["path"])
-        if found is None or request.path_params["hash"] != self._assets.hash:
+        found = self._assets.files.get(request.path["path"])
+        if found is None or request.path["hash"] != self._assets.hash:
             return _error(Rejection(404, "not_found", "There is nothing at this path."))
-        headers = {"cache-control": "public, max-age=31536000, immutable"}
-        return Response(found.content, headers={**headers, "content-type": found.type})
+        headers = {"cache-control": "public, max-age=31536000, immutable", "content-type": found.type, "vary": "accept-encoding"}
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            return Response(200, compressed(found.content), {**headers, "content-encoding": "gzip"})
+        return Response(200, found.content, headers)
 
     async def _reader(self, request: Request) -> Response:
         from backburner.interfaces.web.reader import reader_page
 
-        return Response(reader_page(OPERATIONS, BASE, self._assets), media_type="text/html")
+        return Response(200, reader_page(OPERATIONS, BASE, self._assets), {"content-type": _HTML})
 
     async def _openapi(self, request: Request) -> Response:
         if await self._caller(request) is None:
             return _error(_NO_CREDENTIAL)
         from backburner.interfaces.web.openapi import describe
 
-        return Json(describe(OPERATIONS, BASE, VERSION))
+        return _json(describe(OPERATIONS, BASE, VERSION))
 
     # -- the API
 
-    def _endpoint(self, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
+    def _endpoint(self, operation: Operation) -> Endpoint:
         async def endpoint(request: Request) -> Response:
             try:
                 return await self._answer(operation, request)
@@ -220,41 +208,23 @@ class WebApp:
                 return _event_stream(event_messages(self._app, after))
         verb = operation.verb
         if inspect.iscoroutinefunction(verb):
-            return self._response(request, operation, await verb(self._logs, self._app, call))
-        if operation.method == "GET" and (known := await self._unchanged(request, operation, call)):
-            return known
+            return _response(await verb(self._logs, self._app, call))
+        tag = None
+        if operation.path in _WITH_ETAG and not call.get("home", False):
+            tag = await self._app.call(lambda app: f'"{app.overview.last_event()}"')
+            if request.headers.get("if-none-match") == tag:
+                return Response(304, headers={"etag": tag})
 
         def run(app: App) -> Any:
             app.config_file.reload_if_changed()
             return verb(app, call)
 
-        return self._response(request, operation, await self._app.call(run))
-
-    async def _unchanged(self, request: Request, operation: Operation, call: Call) -> Response | None:
-        """304 if nothing has changed in the ledger since the answer that the client has."""
-        if operation.path not in _WITH_ETAG:
-            return None
-        tag = await self._app.call(lambda app: f'"{app.overview.last_event()}"')
-        request.state.tag = tag
-        if request.headers.get("if-none-match") == tag:
-            return Response(status_code=304, headers={"etag": tag})
-        return None
-
-    def _response(self, request: Request, operation: Operation, answer: Any) -> Response:
-        if not isinstance(answer, Reply):
-            tag = getattr(request.state, "tag", None)
-            return Json(answer, headers={"etag": tag} if tag else None)
-        if answer.status == 204:
-            return Response(status_code=204)
-        if answer.type != "application/json":
-            headers = {**answer.headers, "content-type": answer.type}
-            return StreamingResponse(answer.body, answer.status, headers=headers)
-        return Json(answer.body, answer.status)
+        return _response(await self._app.call(run), tag)
 
     async def _call(self, operation: Operation, request: Request, caller: Caller) -> "Call | Response":
         if operation.method == "GET":
             sent: dict[str, Any] = {}
-            for name, value in request.query_params.multi_items():
+            for name, value in request.query:
                 sent.setdefault(name, []).append(value)
             values = read_values(operation.takes, sent, text=True)
         else:
@@ -266,10 +236,10 @@ class WebApp:
         origin = headers.get("origin") or self._origin_of(headers.get("host", ""))
         return Call(
             caller,
-            request.path_params,
+            request.path,
             values,
             origin=origin.lower(),
-            address=request.client.host if request.client else "",
+            address=request.client,
             key=headers.get("idempotency-key"),
             last_event_id=headers.get("last-event-id"),
             accepts_stream="text/event-stream" in headers.get("accept", ""),
@@ -303,7 +273,7 @@ class WebApp:
 
     async def _caller(self, request: Request) -> Caller | None:
         """Who sends a request; None if its credential is missing, unknown or revoked."""
-        return await self._caller_of(bearer(request.scope["backburner.sent"]))
+        return await self._caller_of(_credential(request))
 
     async def _caller_of(self, credential: str | None) -> Caller | None:
         if credential is None:
@@ -327,12 +297,12 @@ class WebApp:
         if self.hub.is_closed or len(self.hub.clients) >= MAX_STREAMS:
             raise TooManyRequests(seconds=5)
         client = await self._stream.open(call)
-        credential = bearer(request.scope["backburner.sent"])
+        credential = _credential(request)
 
         async def still_known() -> bool:
             return await self._caller_of(credential) is not None
 
-        async def messages() -> AsyncIterator[bytes]:
+        async def messages() -> AsyncGenerator[bytes]:
             try:
                 async for message in self._stream.messages(client, still_known):
                     yield message
@@ -346,29 +316,39 @@ _WITH_ETAG = frozenset({"/board", "/tasks", "/tasks/{id}"})
 _NO_CREDENTIAL = Rejection(401, "unauthorized", "The credential is missing, unknown or revoked: send `Authorization: Bearer …`.")
 
 
-class _EventStream(StreamingResponse):
+_HTML = "text/html; charset=utf-8"
+
+
+def _event_stream(messages: AsyncGenerator[bytes]) -> Response:
     """A stream of events. A client that does not read for ten seconds is dropped."""
-
-    async def stream_response(self, send: Any) -> None:
-        async def send_in_time(message: Any) -> None:
-            async with asyncio.timeout(_SEND_TIMEOUT_SECONDS):
-                await send(message)
-
-        with contextlib.suppress(TimeoutError):
-            await super().stream_response(send_in_time)
+    headers = {"content-type": "text/event-stream; charset=utf-8", "x-accel-buffering": "no"}
+    return Response(200, messages, headers, send_timeout=_SEND_TIMEOUT_SECONDS)
 
 
-def _event_stream(messages: AsyncIterator[bytes]) -> Response:
-    return _EventStream(messages, headers={"content-type": "text/event-stream; charset=utf-8", "x-accel-buffering": "no"})
+def _json(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """An answer as JSON. Half a surrogate pair, as in a file name that is not UTF-8, is sent as its escape."""
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return Response(status, text.encode("utf-8", "backslashreplace"), {"content-type": "application/json", **(headers or {})})
+
+
+def _response(answer: Any, tag: str | None = None) -> Response:
+    if not isinstance(answer, Reply):
+        return _json(answer, headers={"etag": tag} if tag else None)
+    if answer.status == 204:
+        return Response(204)
+    if answer.type != "application/json":
+        return Response(answer.status, answer.body, {**answer.headers, "content-type": answer.type})
+    return _json(answer.body, answer.status)
+
+
+def _credential(request: Request) -> str | None:
+    return bearer(request.headers.get("authorization"))
 
 
 async def _body(request: Request) -> "dict[str, Any] | Rejection":
     """The body of a request as an object; empty if it has none."""
-    content = b""
-    async for piece in request.stream():
-        content += piece
-        if len(content) > MAX_BODY_BYTES:
-            return Rejection(413, "too_large", f"A request may have at most {MAX_BODY_BYTES:,} bytes.")
+    if (content := await request.body(MAX_BODY_BYTES)) is None:
+        return Rejection(413, "too_large", f"A request may have at most {MAX_BODY_BYTES:,} bytes.")
     if not content.strip():
         return {}
     try:
@@ -384,30 +364,9 @@ def error_response(error: BackburnerError) -> Response:
     fields = {name: value for name, value in error.fields.items() if name != "message" and isinstance(value, str | int | float | list)}
     headers = {"retry-after": str(error.fields["seconds"])} if status == 429 else {}
     content = {"error": {"code": error.code, "message": str(error), "fields": fields}}
-    return Json(content, status, headers=headers)
+    return _json(content, status, headers)
 
 
 def _error(refused: Rejection) -> Response:
     headers = {"www-authenticate": "Bearer"} if refused.status == 401 else {}
-    return Json({"error": {"code": refused.code, "message": refused.message, "fields": {}}}, refused.status, headers=headers)
-
-
-async def _not_found(request: Request, _: Exception) -> Response:
-    return _error(Rejection(404, "not_found", "There is nothing at this path."))
-
-
-async def _not_allowed(request: Request, _: Exception) -> Response:
-    return _error(Rejection(405, "method_not_allowed", f"{request.method} is not used at this path."))
-
-
-def _with_headers(send: Any, headers: Mapping[str, str]) -> Any:
-    """A function that sends messages and adds headers that the answer does not have."""
-
-    async def send_message(message: Any) -> None:
-        if message["type"] == "http.response.start":
-            present = {name for name, _ in message["headers"]}
-            added = [(name.encode(), value.encode()) for name, value in headers.items() if name.encode() not in present]
-            message = {**message, "headers": [*message["headers"], *added]}
-        await send(message)
-
-    return send_message
+    return _json({"error": {"code": refused.code, "message": refused.message, "fields": {}}}, refused.status, headers)

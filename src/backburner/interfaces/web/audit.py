@@ -14,8 +14,7 @@ from backburner.core.devices import Attempt
 from backburner.core.errors import BadInput
 from backburner.core.events import Event
 from backburner.core.task_filter import DecisionFilter, Listed
-from backburner.interfaces.web.calls import Call
-from backburner.interfaces.web.reading import limit_of, time_of
+from backburner.interfaces.web.calls import Call, limit_of, time_of
 from backburner.interfaces.web.rows import line_of
 from backburner.services.app import App
 

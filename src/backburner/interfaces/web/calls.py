@@ -3,6 +3,7 @@
 import types
 import typing
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
 from backburner.core.errors import BadInput
@@ -96,3 +97,22 @@ def _from_text(name: str, hint: Any, value: str) -> Any:
     if "\0" in value:
         raise BadInput(f"'{name}' contains a null character.")
     return value
+
+
+def limit_of(call: Call, default: int = 100, maximum: int = 500) -> int:
+    """The parameter `limit`."""
+    limit = call.get("limit", default)
+    if not 1 <= limit <= maximum:
+        raise BadInput(f"'limit' must be between 1 and {maximum}.")
+    return limit
+
+
+def time_of(call: Call, name: str) -> int | None:
+    """A parameter with a time, in milliseconds UTC."""
+    if (text := call.get(name)) is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+        return int(found.replace(tzinfo=found.tzinfo or UTC).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise BadInput(f"'{name}' must be a time such as 2026-02-09T18:30:00Z, not '{text}'.") from None

@@ -100,7 +100,7 @@ def _foreign(method: str, kind: Kind, sent: Sent, known: Addresses, host: str) -
     is_navigation = kind is Kind.PAGE and method in _SAFE_METHODS and sent.mode == "navigate"
     if sent.site is not None and sent.site not in ("same-origin", "none") and not is_navigation:
         return foreign
-    if method not in _SAFE_METHODS and sent.origin is None and (sent.site is not None or is_device(bearer(sent))):
+    if method not in _SAFE_METHODS and sent.origin is None and (sent.site is not None or is_device(bearer(sent.authorization))):
         return foreign  # browsers send it with every request that is not a plain read
     return None
 
@@ -117,9 +117,9 @@ def _body(sent: Sent) -> Rejection | None:
     return None
 
 
-def bearer(sent: Sent) -> str | None:
-    """The credential of a request; None if it has none."""
-    scheme, _, credential = (sent.authorization or "").partition(" ")
+def bearer(authorization: str | None) -> str | None:
+    """The credential in the header `Authorization`; None if there is none."""
+    scheme, _, credential = (authorization or "").partition(" ")
     return credential.strip() if scheme.lower() == "bearer" and credential.strip() else None
 
 

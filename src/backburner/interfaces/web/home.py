@@ -9,8 +9,7 @@ from backburner.core.notices import Notice
 from backburner.core.recipients import Recipient, RecipientKind
 from backburner.core.settings import SETTINGS
 from backburner.core.version import VERSION
-from backburner.interfaces.web.calls import Call, Reply
-from backburner.interfaces.web.reading import limit_of
+from backburner.interfaces.web.calls import Call, Reply, limit_of
 from backburner.services.app import App
 from backburner.services.identity import AGENT_VARIABLES
 from backburner.system.processes import engine_of

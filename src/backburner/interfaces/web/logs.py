@@ -4,15 +4,15 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 from urllib.parse import quote
 
 from backburner.core.errors import BadInput, TaskNotFound
 from backburner.core.formatting import iso
-from backburner.interfaces.web.calls import Call, Reply
-from backburner.interfaces.web.reading import find_run, limit_of
+from backburner.interfaces.web.calls import Call, Reply, limit_of
+from backburner.interfaces.web.reading import find_run
 from backburner.services.app import App
 from backburner.services.async_app import AsyncApp
 from backburner.services.log_pages import MAX_BYTES, MAX_LINES, Found, Hit, LogPage, LogPages
@@ -179,7 +179,7 @@ class LogReader:
         return Reply(200, _file_pieces(descriptor, size), "application/octet-stream", headers)
 
 
-def _file_pieces(descriptor: int, size: int) -> Iterator[bytes]:
+def _file_pieces(descriptor: int, size: int) -> Generator[bytes]:
     """A file, exactly as long as it was; zeros in the place of what was cut off in the meantime."""
     with os.fdopen(descriptor, "rb") as file:
         while size > 0:
@@ -188,7 +188,7 @@ def _file_pieces(descriptor: int, size: int) -> Iterator[bytes]:
             yield piece
 
 
-def _pieces(folder: str, containing: str | None) -> Iterator[bytes]:
+def _pieces(folder: str, containing: str | None) -> Generator[bytes]:
     with Log(folder) as log:
         start = log.body_start()
         if containing is None:

@@ -4,7 +4,6 @@ import contextlib
 import os
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import TypedDict
 
 from backburner.core import formatting, ids, task_text
@@ -13,7 +12,8 @@ from backburner.core.models import Entry, Run
 from backburner.core.sessions import session_of
 from backburner.core.states import RUNNING_STATES, RunState, TaskState
 from backburner.core.task_filter import MAX_COUNTED, Listed, TaskFilter
-from backburner.interfaces.web.calls import Call
+from backburner.interfaces.web.calls import Call, limit_of, time_of
+from backburner.interfaces.web.home import home
 from backburner.interfaces.web.rows import row
 from backburner.services.app import App
 from backburner.services.overview import MAX_ROWS, needs_person
@@ -29,6 +29,7 @@ class BoardQuery(TypedDict, total=False):
     project: str
     client: str
     q: str
+    home: bool
 
 
 class TasksQuery(TypedDict, total=False):
@@ -59,27 +60,8 @@ class ConversationQuery(TypedDict, total=False):
     limit: int
 
 
-def limit_of(call: Call, default: int = 100, maximum: int = 500) -> int:
-    """The parameter `limit`."""
-    limit = call.get("limit", default)
-    if not 1 <= limit <= maximum:
-        raise BadInput(f"'limit' must be between 1 and {maximum}.")
-    return limit
-
-
-def time_of(call: Call, name: str) -> int | None:
-    """A parameter with a time, in milliseconds UTC."""
-    if (text := call.get(name)) is None:
-        return None
-    try:
-        found = datetime.fromisoformat(text)
-        return int(found.replace(tzinfo=found.tzinfo or UTC).timestamp() * 1000)
-    except (ValueError, OverflowError):
-        raise BadInput(f"'{name}' must be a time such as 2026-02-09T18:30:00Z, not '{text}'.") from None
-
-
 def board(app: App, call: Call) -> dict[str, object]:
-    """What runs, waits for a person, is queued, comes next and has ended."""
+    """What runs, waits for a person, is queued, comes next and has ended; with `home` also the answer of `/home`."""
     found = app.overview.board(TaskFilter(project=call.get("project"), client=call.get("client"), text=call.get("q")))
     sections = {"running": found.running, "queued": found.queued, "next": found.next}
     counts = {name: len(items) for name, items in {"needs_you": found.needs_you, **sections}.items()}
@@ -95,6 +77,7 @@ def board(app: App, call: Call) -> dict[str, object]:
         "max_concurrent": app.config.whole("commands.max_concurrent"),
         "projects": list(app.overview.projects()),
         "clients": list(app.overview.clients()),
+        **({"home": home(app, call)} if call.get("home", False) else {}),
     }
 
 

@@ -1,44 +1,45 @@
 """The process that serves the web interface, on a listening socket that it inherits. It exits when its standard input ends."""
 
-import asyncio
-import logging
+import contextlib
+import gc
 import os
-import socket
 import sys
-import zlib
 from typing import Any
 
-from backburner.interfaces.web.app import Served, WebApp
-from backburner.interfaces.web.guard import addresses
-from backburner.services.app import open_app
-from backburner.services.async_app import AsyncApp
-from backburner.services.passkeys import LOCAL_NAME
 from backburner.system.home import Home, lock
-from backburner.system.http_server import http_server
-from backburner.system.token_file import token_of
 
-LOCK = "web.lock"  # held while a server runs; its content is the port
-DEFAULT_PORT = 8765
-_FIRST_PORT, _PORTS = 20_000, 10_000
-
-
-def port_of(home: Home, default_home: str) -> int:
-    """The port that belongs to a home, so that addresses, pairings and passkeys stay valid."""
-    if os.path.abspath(home.root) == os.path.abspath(default_home):
-        return DEFAULT_PORT
-    return _FIRST_PORT + zlib.crc32(os.fsencode(os.path.realpath(home.root))) % _PORTS
+_M_ARENA_MAX = -8
 
 
 def main(arguments: list[str]) -> int:
     """Serve until standard input ends. Arguments: the home and the descriptor of the listening socket."""
+    gc.disable()  # nothing that is imported becomes garbage
+    import asyncio
+    import ctypes
+    import logging
+
+    with contextlib.suppress(AttributeError):  # only glibc has it
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)  # threads take turns anyway, and memory that one has freed can be used by another
+
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING, stream=sys.stderr)
-    home, listening = Home(arguments[0]), socket.socket(fileno=int(arguments[1]))
-    asyncio.run(serve(home, listening, dict(os.environ)))
+    asyncio.run(_serve(Home(arguments[0]), int(arguments[1]), dict(os.environ)))
     return 0
 
 
-async def serve(home: Home, listening: socket.socket, environ: dict[str, str]) -> None:
-    """Serve the web interface until standard input ends or a signal arrives."""
+async def _serve(home: Home, descriptor: int, environ: dict[str, str]) -> None:
+    import asyncio
+    import socket
+
+    from backburner.interfaces.web.app import Served, WebApp
+    from backburner.interfaces.web.guard import addresses
+    from backburner.interfaces.web.ports import LOCK
+    from backburner.services.app import open_app
+    from backburner.services.async_app import AsyncApp
+    from backburner.services.passkeys import LOCAL_NAME
+    from backburner.system.http_server import http_server
+    from backburner.system.token_file import token_of
+
+    listening = socket.socket(fileno=descriptor)
     port = listening.getsockname()[1]
     held = lock(os.path.join(home.root, LOCK))
     if held is not None:
@@ -62,18 +63,6 @@ async def serve(home: Home, listening: socket.socket, environ: dict[str, str]) -
                 server.should_exit = True
 
         asyncio.get_running_loop().add_reader(0, on_input)
+        gc.freeze()
+        gc.enable()
         await server.serve([listening])
-
-
-def running_port(home: Home) -> int | None:
-    """The port of the server that runs for a home; None if none runs."""
-    from backburner.system.home import is_locked
-
-    path = os.path.join(home.root, LOCK)
-    if not is_locked(path):
-        return None
-    try:
-        with open(path) as file:
-            return int(file.read(16))
-    except (OSError, ValueError):
-        return None

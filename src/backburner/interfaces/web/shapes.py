@@ -1,6 +1,6 @@
 """The types of what the API answers, from which its schemas are made. Fields that only some tasks have are not required."""
 
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 
 class Progress(TypedDict):
@@ -71,22 +71,6 @@ class TaskList(TypedDict):
     total: int | str | None
 
 
-class Board(TypedDict):
-    at: str
-    last_event: int
-    needs_you: list[Row]
-    running: list[Row]
-    queued: list[Row]
-    next: list[Row]
-    recent: list[Row]
-    recent_next: str | None
-    counts: dict[str, Any]
-    limits: dict[str, Any]
-    max_concurrent: int
-    projects: list[str]
-    clients: list[str]
-
-
 class HomeState(TypedDict):
     version: str
     home_id: str
@@ -101,6 +85,23 @@ class HomeState(TypedDict):
     limits: dict[str, Any]
     last_event: int
     counts: dict[str, Any]
+
+
+class Board(TypedDict):
+    at: str
+    last_event: int
+    needs_you: list[Row]
+    running: list[Row]
+    queued: list[Row]
+    next: list[Row]
+    recent: list[Row]
+    recent_next: str | None
+    counts: dict[str, Any]
+    limits: dict[str, Any]
+    max_concurrent: int
+    projects: list[str]
+    clients: list[str]
+    home: NotRequired[HomeState]
 
 
 class Submitted(TypedDict):

@@ -6,25 +6,30 @@ import { keepCredential, loadCredential, whenUnpaired } from "./net.js";
 import { openPalette } from "./palette.js";
 import { applySettings, begin, changed, onChange, setSetting, setting, store, waitingForYou } from "./store.js";
 import { announce, clockTime, cliLine, visible } from "./text.js";
-import { askView } from "./views/ask.js";
 import { nowView } from "./views/now.js";
-import { auditView, inboxView } from "./views/records.js";
-import { pairView, settingsView } from "./views/settings.js";
-import { taskView } from "./views/task.js";
 
 /**
  * What a view is: its name, what it draws, its keys, and what to do when it is left.
  * @typedef {{title: () => string, draw: () => import("./dom.js").Child[], commands?: () => import("./keys.js").Command[], close?: () => void, moved?: () => void, wide?: boolean}} View
  */
 
-/** @type {[RegExp, (...parts: string[]) => View][]} */
+// The board comes with this module; the other views are loaded when they are needed, or when there is time.
+const task = async () => (await import("./views/task.js")).taskView;
+const ask = async () => (await import("./views/ask.js")).askView;
+const inbox = async () => (await import("./views/records.js")).inboxView;
+const audit = async () => (await import("./views/records.js")).auditView;
+const settings = async () => (await import("./views/settings.js")).settingsView;
+const palette = () => openPalette(commands);
+const PREFETCH = 1000; // milliseconds after the first view is drawn
+
+/** @type {[RegExp, () => Promise<(...parts: string[]) => View>][]} */
 const ROUTES = [
-  [/^\/$/, nowView],
-  [/^\/ask(?:\/([^/]+))?$/, askView],
-  [/^\/t\/([^/]+)(?:\/(\d+))?$/, taskView],
-  [/^\/inbox$/, inboxView],
-  [/^\/audit$/, auditView],
-  [/^\/settings$/, settingsView],
+  [/^\/$/, async () => nowView],
+  [/^\/ask(?:\/([^/]+))?$/, ask],
+  [/^\/t\/([^/]+)(?:\/(\d+))?$/, task],
+  [/^\/inbox$/, inbox],
+  [/^\/audit$/, audit],
+  [/^\/settings$/, settings],
 ];
 /** @type {[string, string, any, string][]} */
 const PLACES = [
@@ -40,6 +45,7 @@ root.id = "app";
 /** @type {View} */
 let view = { title: () => "", draw: () => [] };
 let shownPath = "";
+let wantedPath = ""; // differs from the one that is shown while a view is loaded
 let isPaired = false;
 
 /** Go to another address of the page. @param {string} address */
@@ -62,28 +68,55 @@ export function setQuery(filters) {
 export const query = (name) => new URLSearchParams(location.search).get(name) || "";
 
 /** @param {number} y where the page was scrolled to */
-function route(y) {
-  if (location.pathname !== shownPath) {
+async function route(y) {
+  const path = location.pathname;
+  if (path !== wantedPath) {
+    wantedPath = path;
+    const made = await viewOf(path).catch((error) => message("Not loaded", `This page could not be loaded: ${error.message}`));
+    if (path !== wantedPath) return made.close?.();
     const isFirst = shownPath === "";
     view.close?.();
-    shownPath = location.pathname;
-    const [found, make] = isPaired ? ROUTES.map(([pattern, make]) => /** @type {const} */ ([pattern.exec(shownPath), make])).find(([match]) => match) || [] : [];
-    view = !isPaired ? pairView(paired) : found && make ? make(...found.slice(1).map((part) => (part ? decodeURIComponent(part) : ""))) : missing();
+    [view, shownPath] = [made, path];
     draw();
     scrollTo(0, y);
     if (!isFirst) find("h1")?.focus({ preventScroll: true });
-  } else view.moved?.();
+  } else if (path === shownPath) view.moved?.();
   changed();
 }
 
-const missing = () => ({ title: () => "Not found", draw: () => [h("div.panel", null, h("p", null, "There is no such page."), h("p", null, h("a", { href: "/" }, "Back to the board")))] });
+/** @type {Promise<unknown> | null} */
+let styled = null;
+/** Load the looks of the views that do not come with this module. */
+function styles() {
+  styled ??= new Promise((resolve, reject) => {
+    const onerror = () => (link.remove(), (styled = null), reject(new Error("the server cannot be reached.")));
+    const link = Object.assign(document.createElement("link"), { rel: "stylesheet", href: new URL("views.css", import.meta.url).href, onload: resolve, onerror });
+    document.head.append(link);
+  });
+  return styled;
+}
+
+/** @param {string} path @returns {Promise<View>} */
+async function viewOf(path) {
+  if (!isPaired) return (await Promise.all([import("./views/settings.js"), styles()]))[0].pairView(paired);
+  for (const [pattern, load] of ROUTES) {
+    const found = pattern.exec(path);
+    if (!found) continue;
+    const [make] = await Promise.all([load(), path === "/" || styles()]);
+    return make(...found.slice(1).map((part) => (part ? decodeURIComponent(part) : "")));
+  }
+  return message("Not found", "There is no such page.");
+}
+
+/** @param {string} title @param {string} text @returns {View} */
+const message = (title, text) => ({ title: () => title, draw: () => [h("div.panel", null, h("p", null, text), h("p", null, h("a", { href: "/" }, "Back to the board")))] });
 
 async function paired() {
   isPaired = true;
-  shownPath = "";
-  await begin();
+  shownPath = wantedPath = "";
   if (location.pathname === "/pair") history.replaceState({}, "", "/");
-  route(0);
+  await Promise.all([begin(), route(0)]);
+  setTimeout(() => void Promise.all([styles(), task(), ask(), inbox(), settings()]).catch(() => {}), PREFETCH);
 }
 
 // -- the frame
@@ -117,11 +150,11 @@ function draw() {
           { key: "header" },
           h("h1", { tabindex: "-1", class: "cut" }, ...visible(view.title(), true)),
           h("span.grow", null),
-          h("button.find", { type: "button", onclick: () => openPalette(commands), "aria-label": "Commands and tasks" }, icon("search"), h("span", null, "Commands and tasks"), h("kbd", null, "Ctrl K")),
           connection(),
+          h("button.find", { type: "button", onclick: palette, "aria-label": "Commands and tasks" }, icon("search"), h("span", null, "Commands and tasks"), h("kbd", null, "Ctrl K")),
         ),
       isPaired && banner(),
-      h("main", { key: "main", id: "main", tabindex: "-1", class: view.wide ? "wide" : null }, h("div", { key: shownPath + isPaired, class: "view" }, ...view.draw())),
+      h("main", { key: "main", id: "main", tabindex: "-1", class: view.wide ? "wide" : null }, h("div", { key: shownPath + isPaired, class: "view" }, ...(store.isLoaded || !isPaired ? view.draw() : []))),
     ),
     h("div", { key: "announcements", id: "announcements", class: "sr", "aria-live": "polite", mount: () => {} }),
     h("div", { key: "alerts", id: "alerts", class: "sr", "aria-live": "assertive", mount: () => {} }),
@@ -160,9 +193,9 @@ function drawFavicon(count) {
 function commands() {
   if (!isPaired) return [];
   return [
-    ...(view.commands?.() || []),
+    ...((wantedPath === shownPath && view.commands?.()) || []),
     ...PLACES.map(([address, name, , keys]) => ({ keys, label: `Go to ${name}`, run: () => go(address), where: "everywhere" })),
-    { keys: "Ctrl-k, :", label: "Commands and tasks", run: () => openPalette(commands), where: "everywhere", isHidden: true },
+    { keys: "Ctrl-k, :", label: "Commands and tasks", run: palette, where: "everywhere", isHidden: true },
     { keys: "?", label: "Show all keys", run: showKeys, where: "everywhere" },
     { keys: "T", label: "Switch between light and dark", run: switchTheme, where: "everywhere" },
     { keys: "Escape", label: "Back", run: () => (shownPath === "/" ? /** @type {any} */ (document.activeElement)?.blur?.() : history.state?.y !== undefined ? history.back() : go("/")), where: "everywhere", isHidden: true },
@@ -179,29 +212,30 @@ function showKeys() {
   dialog("Keys", [...groups].map(([where, list]) => h("section", null, h("h3", null, where), h("dl.keys", null, ...list.map((command) => h("div", null, h("dt", null, ...command.keys.split(", ").flatMap((keys, index) => [index ? " or " : "", ...keys.split(" ").map((key) => h("kbd", null, key))])), h("dd", null, command.label)))))), []);
 }
 
-/**
- * Show a dialog; returns a function that closes it.
- * @param {string} title @param {import("./dom.js").Child[]} content @param {[string, () => void][]} actions
- */
-export function dialog(title, content, actions) {
-  const element = document.createElement("dialog");
+/** A dialog that Escape and a click beside it close; the focus then goes back to where it was. @param {string} label */
+export function modal(label) {
+  const element = document.body.appendChild(document.createElement("dialog"));
   const back = document.activeElement;
   const close = () => {
     element.close();
     element.remove();
     if (back instanceof HTMLElement && back.isConnected) back.focus();
   };
-  element.setAttribute("aria-label", title);
+  element.setAttribute("aria-label", label);
+  element.oncancel = (event) => (event.preventDefault(), close());
+  element.onclick = (event) => event.target === element && close();
+  return { element, close };
+}
+
+/** Ask or say something. @param {string} title @param {import("./dom.js").Child[]} content @param {[string, () => void][]} actions */
+export function dialog(title, content, actions) {
+  const { element, close } = modal(title);
   patch(element, [
     h("h2", null, title),
     ...content,
     h("p.actions", null, h("button", { type: "button", onclick: close }, actions.length ? "Cancel" : "Close"), ...actions.map(([label, run]) => h("button", { type: "button", class: "primary", onclick: () => (close(), run()) }, label))),
   ]);
-  element.oncancel = (event) => (event.preventDefault(), close());
-  element.onclick = (event) => event.target === element && close();
-  document.body.append(element);
   element.showModal();
-  return close;
 }
 
 /** Show where a link of somebody else's text leads before it is opened. @param {string} address */
@@ -230,6 +264,5 @@ whenUnpaired(async () => {
   location.reload();
 });
 setInterval(() => document.hidden || changed(), 1000);
-isPaired = await loadCredential();
-if (isPaired) await paired();
-else route(0);
+// Not awaited: a view that is loaded imports this module, which would then wait for itself.
+void loadCredential().then((isKnown) => (isKnown ? paired() : route(0)));

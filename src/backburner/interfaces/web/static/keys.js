@@ -2,22 +2,17 @@
 
 /** @typedef {{keys: string, label: string, run: () => void, where?: string, cli?: string, isHidden?: boolean}} Command */
 
-/** @type {() => Command[]} */
-let commands = () => [];
 let pending = "";
 let timer = 0;
 
-/** @param {() => Command[]} list all commands that hold now */
-export function listen(list) {
-  commands = list;
-  addEventListener("keydown", pressed);
-}
+/** @param {() => Command[]} commands all commands that hold now */
+export const listen = (commands) => addEventListener("keydown", (event) => pressed(event, commands()));
 
 /** @param {EventTarget | null} target */
 export const isTyping = (target) => target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName));
 
-/** @param {KeyboardEvent} event */
-function pressed(event) {
+/** @param {KeyboardEvent} event @param {Command[]} commands */
+function pressed(event, commands) {
   const withCommand = event.ctrlKey || event.metaKey;
   const name = withCommand ? `Ctrl-${event.key.toLowerCase()}` : event.key;
   if (event.altKey || event.isComposing) return;
@@ -28,13 +23,13 @@ function pressed(event) {
   clearTimeout(timer);
   pending = "";
   for (const wanted of tried) {
-    const found = commands().find((command) => command.keys.split(", ").includes(wanted));
+    const found = commands.find((command) => command.keys.split(", ").includes(wanted));
     if (found) {
       event.preventDefault();
       found.run();
       return;
     }
-    if (commands().some((command) => command.keys.split(", ").some((keys) => keys.startsWith(`${wanted} `)))) {
+    if (commands.some((command) => command.keys.split(", ").some((keys) => keys.startsWith(`${wanted} `)))) {
       pending = wanted;
       timer = setTimeout(() => (pending = ""), 1200);
       event.preventDefault();

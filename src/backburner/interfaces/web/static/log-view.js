@@ -249,7 +249,7 @@ export class LogView {
   /** @param {Block} block @param {number} at */
   lineRows(block, at) {
     if (!this.wrap || block.lines[at] === undefined) return 1;
-    return (block.rows[at] ??= Math.max(1, Math.ceil(Math.min(MAX_SHOWN, columnsOf(block.lines[at])) / (this.columns || 80))));
+    return (block.rows[at] ??= Math.max(1, Math.ceil(columnsOf(block.lines[at].slice(0, MAX_SHOWN)) / (this.columns || 80))));
   }
 
   get rows() {

@@ -1,7 +1,7 @@
 // The command palette: every command that holds here, and every task, by typing a part of its name. Shows the command line that does the same.
 
-import { h, patch } from "./dom.js";
-import { go } from "./app.js";
+import { go, modal } from "./app.js";
+import { find, h, patch } from "./dom.js";
 import { store } from "./store.js";
 import { path, stateIcon, title, visible } from "./text.js";
 
@@ -9,30 +9,18 @@ const MAX_SHOWN = 40;
 
 /** @typedef {{id: string, label: any, sign?: any, keys?: string, cli?: string, run: () => void, text: string}} Choice */
 
-/** @type {HTMLDialogElement | null} */
-let dialog = null;
-
 /** @param {() => import("./keys.js").Command[]} commands */
 export function openPalette(commands) {
-  if (dialog) return;
-  const opened = (dialog = document.createElement("dialog"));
-  opened.className = "palette";
-  opened.setAttribute("aria-label", "Commands and tasks");
-  document.body.append(opened);
+  if (find(".palette")) return;
+  const { element, close } = modal("Commands and tasks");
+  element.className = "palette";
   let query = "";
   let at = 0;
-  const back = document.activeElement;
-  const close = () => {
-    opened.close();
-    opened.remove();
-    dialog = null;
-    if (back instanceof HTMLElement && back.isConnected) back.focus();
-  };
   const draw = () => {
     const choices = matching(query, commands());
     at = Math.max(0, Math.min(at, choices.length - 1));
     const run = (choice) => (close(), choice.run());
-    patch(opened, [
+    patch(element, [
       h("input", {
         type: "text",
         role: "combobox",
@@ -49,7 +37,7 @@ export function openPalette(commands) {
             event.preventDefault();
             at = (at + (event.key === "ArrowDown" ? 1 : -1) + choices.length) % Math.max(1, choices.length);
             draw();
-            opened.querySelector('[aria-selected="true"]')?.scrollIntoView({ block: "nearest" });
+            element.querySelector('[aria-selected="true"]')?.scrollIntoView({ block: "nearest" });
           } else if (event.key === "Enter" && choices[at]) (event.preventDefault(), run(choices[at]));
         },
       }),
@@ -70,11 +58,9 @@ export function openPalette(commands) {
       !choices.length && h("p.muted.empty", null, "Nothing found."),
     ]);
   };
-  opened.oncancel = (event) => (event.preventDefault(), close());
-  opened.onclick = (event) => event.target === opened && close();
   draw();
-  opened.showModal();
-  opened.querySelector("input")?.focus();
+  element.showModal();
+  element.querySelector("input")?.focus();
 }
 
 /** @param {string} query @param {import("./keys.js").Command[]} commands @returns {Choice[]} */

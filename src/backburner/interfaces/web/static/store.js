@@ -61,39 +61,47 @@ function take(row) {
   store.rows.set(row.task_id, row);
 }
 
-export async function loadBoard() {
+/** @param {Record<string, any>} [query] */
+export async function loadBoard(query) {
   try {
-    const board = await get("/board");
+    const board = await get("/board", query);
     store.rows = new Map();
     for (const section of ["recent", "next", "queued", "running", "needs_you"]) for (const row of board[section]) store.rows.set(row.task_id, row);
     store.board = board;
     store.moreRecent = board.recent_next;
     store.asOf = board.at;
     setClock(board.at);
-    store.counts = { ...store.counts, running: board.counts.running, queued: board.counts.queued, needs_you: board.counts.needs_you };
+    if (board.home) takeHome(board.home);
+    const { running, queued, needs_you } = board.counts;
+    store.counts = { ...store.counts, running, queued, needs_you };
     store.error = null;
   } catch (error) {
     store.error = error instanceof ApiError ? error : new ApiError(0, { message: String(error) });
   }
-  store.isLoaded = true;
   changed();
 }
 
 export async function loadHome() {
   try {
-    store.home = await get("/home");
-    store.counts = store.home.counts;
-    setClock(store.home.server_time);
+    takeHome(await get("/home"));
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
   }
   changed();
 }
 
+/** @param {any} home */
+function takeHome(home) {
+  store.home = home;
+  store.counts = home.counts;
+  setClock(home.server_time);
+}
+
 /** Load the first state and follow what changes. */
 export async function begin() {
-  await Promise.all([loadHome(), loadBoard()]);
-  stream.start(Math.min(store.board?.last_event ?? 0, store.home?.last_event ?? Infinity));
+  await loadBoard({ home: true });
+  store.isLoaded = true;
+  stream.start(store.board?.last_event ?? 0);
 }
 
 /** @param {Row} row */

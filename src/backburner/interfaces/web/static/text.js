@@ -137,6 +137,9 @@ export const title = (row) => row.description || (row.kind !== "oneshot" && row.
 /** @param {string} id */
 export const path = (id) => `/t/${encodeURIComponent(id)}`;
 
+/** @param {string} via */
+export const viaText = (via) => (via.startsWith("web:") ? "the web interface" : via === "cli" ? "a terminal" : via.replace(/^channel:/, ""));
+
 /** A button that copies a text and says so. @param {string} text @param {string} [label] */
 export function copyButton(text, label = "Copy") {
   return h(

@@ -6,7 +6,7 @@ import { find, h, icon } from "../dom.js";
 import { LogView } from "../log-view.js";
 import { ApiError, errorText, get, post, signed, taskPath } from "../net.js";
 import { changed, isLive, onMessage, store, waitingForYou } from "../store.js";
-import { announce, baseName, cliLine, copyButton, duration, exactTime, money, number, path, serverNow, stateBadge, title, visible, visibleText, when } from "../text.js";
+import { announce, baseName, cliLine, exactTime, money, number, path, stateBadge, viaText, visible, visibleText, when } from "../text.js";
 
 const PAUSE_AFTER_CHANGE = 1000; // milliseconds; a second click must not hit the new card
 const CHOICES = { once: "Approve", always: "Always allow this command here", trust: "Trust this project" };
@@ -129,7 +129,7 @@ export function askView(wanted) {
     close: () => (stop(), log?.close()),
     draw: () => {
       const waiting = waitingForYou();
-      if (!id && store.isLoaded && waiting.length) {
+      if (!id && waiting.length) {
         id = waiting[0].task_id;
         void load();
       }
@@ -257,9 +257,6 @@ export function askView(wanted) {
 
 /** @param {any} row */
 const statusOf = (row) => `${row.status} ${row.needs_you} ${row.fingerprint} ${row.run_id}`;
-
-/** @param {string} via */
-export const viaText = (via) => (via.startsWith("web:") ? "the web interface" : via === "cli" ? "a terminal" : via.replace(/^channel:/, ""));
 
 /** @param {string} level @returns {import("../dom.js").Child[]} */
 function withoutPasskey(level) {

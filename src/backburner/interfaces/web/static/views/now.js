@@ -2,8 +2,8 @@
 
 import { go, query, setQuery } from "../app.js";
 import { find, h, icon } from "../dom.js";
-import { ApiError, get, taskPath } from "../net.js";
-import { changed, isLive, sectionOf, setting, store } from "../store.js";
+import { ApiError, get } from "../net.js";
+import { changed, isLive, sectionOf, store } from "../store.js";
 import { baseName, cliLine, duration, money, number, path, serverNow, sinceMs, stateIcon, title, visible, visibleText, when } from "../text.js";
 import { WindowList } from "../window-list.js";
 
@@ -141,7 +141,7 @@ export function nowView() {
     },
     draw: () => {
       queueMicrotask(refresh);
-      const isEmpty = store.isLoaded && !store.error && !store.rows.size;
+      const isEmpty = !store.error && !store.rows.size;
       const isFiltered = Object.values(filters()).some(Boolean);
       const board = store.board;
       return [
@@ -157,8 +157,7 @@ export function nowView() {
         store.error && h("div.panel.error", { role: "alert" }, h("p", null, store.error.message), cliLine("backburner doctor")),
         problem && h("p.hint.error", { role: "alert" }, problem),
         isEmpty && welcome(),
-        store.isLoaded && !isEmpty && isFiltered && asked === JSON.stringify(filters()) && !arranged().length && h("div.panel", null, h("p", null, "No task matches these filters. "), h("button", { type: "button", onclick: () => setQuery({ q: "", project: "", client: "" }) }, "Show all tasks")),
-        !store.isLoaded && h("div.heads", { "aria-busy": "true" }, ...Object.values(HEADS).slice(0, 3).map((name) => h("h2.section", null, name))),
+        !isEmpty && isFiltered && asked === JSON.stringify(filters()) && !arranged().length && h("div.panel", null, h("p", null, "No task matches these filters. "), h("button", { type: "button", onclick: () => setQuery({ q: "", project: "", client: "" }) }, "Show all tasks")),
         h("div", {
           key: "list",
           class: "board",

@@ -3,8 +3,8 @@
 import { query, setQuery } from "../app.js";
 import { h, icon } from "../dom.js";
 import { errorText, get, post } from "../net.js";
-import { changed, loadHome, onMessage, store } from "../store.js";
-import { announce, baseName, copyButton, duration, path, visible, visibleText, when } from "../text.js";
+import { changed, loadHome, onMessage } from "../store.js";
+import { announce, baseName, duration, path, visible, visibleText, when } from "../text.js";
 
 const PAGE = 100;
 /** @type {Record<string, [any, string, string]>} */
@@ -131,7 +131,7 @@ export function auditView() {
     moved: () => load(),
     commands: rowCommands,
     draw: () => [
-      h("div.filters", null, filter("decision", "", "All"), filter("decision", "approved", "Approved"), filter("decision", "rejected", "Rejected"), filter("decision", "refused", "Refused"), filter("decision", "allowed", "Allowed by rules"), h("span.grow", null), h("button", { type: "button", "aria-pressed": String(query("verify") === "true"), onclick: () => setQuery({ verify: query("verify") ? "" : "true" }) }, "Verify passkeys"), h("button", { type: "button", disabled: !items.length, onclick: save }, icon("download"), "JSONL")),
+      h("div.filters", null, filter("decision", "", "All"), filter("decision", "approved", "Approved"), filter("decision", "rejected", "Rejected"), filter("decision", "refused", "Refused"), filter("decision", "allowed", "By rules"), h("span.grow", null), h("button", { type: "button", "aria-pressed": String(query("verify") === "true"), onclick: () => setQuery({ verify: query("verify") ? "" : "true" }) }, "Verify passkeys"), h("button", { type: "button", disabled: !items.length, onclick: save }, icon("download"), "JSONL")),
       problem && h("p.problem", { role: "alert" }, icon("warning"), ...visible(problem)),
       isLoaded && !items.length && h("div.panel.welcome", null, icon("audit"), h("p.big", null, "No decisions yet."), h("p", null, "Every approval, rejection and refused attempt is recorded here.")),
       h("ul.plain.rows.tall.audit", null, ...items.map(decision)),

@@ -4,9 +4,10 @@ import { dialog } from "../app.js";
 import { h, icon } from "../dom.js";
 import { ApiError, errorText, get, keepCredential, post, remove, signed } from "../net.js";
 import { changed, loadHome, setSetting, setting, store } from "../store.js";
-import { announce, cliLine, serverNow, setClock, visible, visibleText, when } from "../text.js";
+import { announce, cliLine, serverNow, visible, visibleText, when } from "../text.js";
 
 const POLL = 1000;
+const TYPE_NUMBER = ["Type this number at the terminal where ", h("code", null, "backburner web"), " runs."];
 
 /** @returns {import("../app.js").View} */
 export function settingsView() {
@@ -121,9 +122,9 @@ export function settingsView() {
         isLoaded && group(
           "Passkey of this browser",
           pending
-            ? h("div.panel.pairing", null, h("p", null, pending.confirm === "terminal" ? "Type this number at the terminal where `backburner web` runs:" : "Confirm this number on a paired page that has a passkey, in its settings:"), bigNumber(pending.number), pending.confirm === "passkey" && keys.length ? h("button.primary", { type: "button", onclick: () => confirmPasskey(pending.passkey_id) }, "Confirm with the passkey that is here") : null)
+            ? h("div.panel.pairing", null, h("p", null, ...(pending.confirm === "terminal" ? TYPE_NUMBER : ["Confirm this number on a paired page that has a passkey, in its settings:"])), bigNumber(pending.number), pending.confirm === "passkey" && keys.length ? h("button.primary", { type: "button", onclick: () => confirmPasskey(pending.passkey_id) }, "Confirm with the passkey that is here") : null)
             : keys.length
-              ? h("ul.plain.rows", null, ...keys.map((key) => h("li", { key: key.passkey_id }, icon("key"), h("span.grow.cut", null, ...visible(key.name, true), h("span.muted", null, ` · ${visibleText(key.rp_id)} · added `, when(key.created_at), key.last_used_at ? [" · last used ", when(key.last_used_at)] : null)), h("button.ghost", { type: "button", onclick: () => drop(`/passkeys/${key.passkey_id}`) }, "Remove"))))
+              ? h("ul.plain.rows", null, ...keys.map((key) => h("li", { key: key.passkey_id }, icon("key"), h("span.grow", null, ...visible(key.name, true), h("span.muted", null, ` · ${visibleText(key.rp_id)} · added `, when(key.created_at), key.last_used_at ? [" · last used ", when(key.last_used_at)] : null)), h("button.ghost", { type: "button", onclick: () => drop(`/passkeys/${key.passkey_id}`) }, "Remove"))))
               : h("p.hint", null, "With a passkey (finger, face, PIN or security key) you can approve commands here. Without one, approve them in a terminal."),
           !pending && (store.home?.passkeys_here === false ? h("p.hint", null, "Passkeys do not work at this address. ", h("a", { href: `${store.home.address}/settings` }, `Open ${store.home.address}`)) : h("p", null, h("button", { class: keys.length ? "" : "primary", type: "button", disabled: store.connection !== "live" || navigator.webdriver, onclick: addPasskey }, icon("key"), keys.length ? "Add another passkey" : "Add a passkey"))),
           passkeyProblem && h("p.problem", { role: "alert" }, icon("warning"), ...visible(passkeyProblem)),
@@ -131,7 +132,7 @@ export function settingsView() {
         isLoaded && group("Devices", h("ul.plain.rows.tall", null, ...(loaded.devices?.items || []).map(device)), h("p.hint", null, "Pair another browser, for example on a phone:"), cliLine("backburner web")),
         isLoaded && loaded.grants?.items.length ? group("Allowed without asking", h("ul.plain.rows", null, ...loaded.grants.items.map((grant) => h("li", { key: grant.grant_id }, h("span.grow.cut", null, grant.kind === "trust" || !grant.command ? "Trusted project " : "", h("code", null, ...visible(Array.isArray(grant.command) ? grant.command.join(" ") : grant.command || grant.project, true)), grant.command ? h("span.muted", null, " in ", ...visible(grant.project, true)) : null), when(grant.created_at), h("button.ghost", { type: "button", onclick: () => drop(`/grants/${grant.grant_id}`) }, "Revoke"))))) : null,
         isLoaded && store.home?.may?.approve === "passkey" && untrusted().length ? group("Projects that are not trusted", h("p.hint", null, "Commands of a trusted project may run its own code without approval."), h("ul.plain.rows", null, ...untrusted().map((project) => h("li", { key: project.project }, h("code.grow.cut", null, ...visible(project.project, true)), h("button.ghost", { type: "button", disabled: navigator.webdriver, "aria-label": `Trust ${visibleText(project.project)}`, onclick: () => trust(project.project) }, icon("key"), "Trust"))))) : null,
-        isLoaded && loaded.agents?.items.length ? group("Agents", h("ul.plain.rows", null, ...loaded.agents.items.map((agent) => h("li", { key: agent.name }, sign(!agent.problem), h("b", null, agent.name), h("span.muted.grow.cut", null, ...visible(agent.problem || agent.description || agent.model || "", true)))))) : null,
+        isLoaded && loaded.agents?.items.length ? group("Agents", h("ul.plain.rows", null, ...loaded.agents.items.map((agent) => h("li", { key: agent.name }, sign(!agent.problem), h("b", null, agent.name), h("span.muted.grow", null, ...visible(agent.problem || agent.description || agent.model || "", true)))))) : null,
         isLoaded && loaded.channels?.items.length ? group("Channels", h("ul.plain.rows", null, ...loaded.channels.items.map((channel) => h("li", { key: channel.name }, h("b", null, ...visible(channel.name, true)), h("span.muted.grow", null, channel.type), h("span.num.muted", null, `${channel.pending} pending, ${channel.failed} not delivered`))))) : null,
         isLoaded && loaded.doctor ? group("Doctor", h("ul.plain.rows", null, ...loaded.doctor.findings.map((finding) => h("li", { key: finding.what }, sign(finding.ok), h("span.grow", null, ...visible(finding.what, true), finding.fix ? h("span.muted", null, " ", ...visible(finding.fix, true)) : null))))) : null,
         isLoaded && config ? group("Configuration", h("p.hint", null, "The file is the truth: ", h("code.break", null, ...visible(config.path, true))), h("details", null, h("summary", null, `${config.items.length} settings`), h("dl.facts.details", null, ...config.items.map((item) => h("div", { key: item.name }, h("dt.mono", null, item.name), h("dd.break", null, h("code", null, ...visible(typeof item.value === "string" ? item.value : JSON.stringify(item.value))), h("span.muted", null, ` ${item.origin || ""}`))))))) : null,
@@ -146,7 +147,7 @@ export function settingsView() {
     return h(
       "li",
       { key: one.device_id, class: one.revoked_at ? "revoked" : null },
-      h("div.grow", null, h("p", null, ...visible(one.name, true), one.own ? h("span.tag", null, "this browser") : null), h("p.muted", null, one.revoked_at ? ["revoked ", when(one.revoked_at)] : ["last seen ", when(one.last_seen_at), active ? ` · ${active} ${active === 1 ? "passkey" : "passkeys"}` : " · no passkey: cannot approve"])),
+      h("div.grow", null, h("p", null, ...visible(one.name, true), " ", one.own ? h("span.tag", null, "this browser") : null), h("p.muted", null, one.revoked_at ? ["revoked ", when(one.revoked_at)] : ["last seen ", when(one.last_seen_at), active ? ` · ${active} ${active === 1 ? "passkey" : "passkeys"}` : " · no passkey: cannot approve"])),
       ...waiting.map((key) => h("span", null, `New passkey ${key.number || ""} `, h("button", { type: "button", onclick: () => confirmPasskey(key.passkey_id) }, "Confirm"))),
       one.revoked_at ? h("span") : one.own ? h("button.ghost", { type: "button", onclick: () => void dialog("Unpair this browser?", [h("p", null, "It must be paired again before it shows anything.")], [["Unpair", () => drop(`/devices/${one.device_id}`, true)]]) }, "Unpair") : h("button.ghost", { type: "button", onclick: () => drop(`/devices/${one.device_id}`) }, "Revoke"),
     );
@@ -207,7 +208,7 @@ export function pairView(paired) {
           null,
           h("p.brand", null, icon("burner"), h("span", null, "backburner")),
           h("h1", { tabindex: "-1" }, "Pair this browser"),
-          pairing && [h("p", null, "Type this number at the terminal where `backburner web` runs."), bigNumber(pairing.number), h("p.muted.num", { role: "timer" }, `${Math.floor(left / 60)}:${String(left % 60).padStart(2, "0")} left`)],
+          pairing && [h("p", null, ...TYPE_NUMBER), bigNumber(pairing.number), h("p.muted.num", { role: "timer" }, `${Math.floor(left / 60)}:${String(left % 60).padStart(2, "0")} left`)],
           problem && [h("p.problem", { role: "alert" }, ...visible(problem)), h("p", null, "Run this in a terminal, then try again:"), cliLine(help || "backburner web"), h("p", null, h("button.primary", { type: "button", onclick: pair }, "Try again"))],
         ),
       ];

@@ -3,11 +3,10 @@
 import { dialog, go, openLink, query, setQuery } from "../app.js";
 import { h, icon } from "../dom.js";
 import { diffView } from "../diff-view.js";
-import { viaText } from "./ask.js";
 import { LogView } from "../log-view.js";
 import { download, errorText, get, post, runPath, taskPath } from "../net.js";
 import { changed, isLive, onMessage, store } from "../store.js";
-import { baseName, bytes, cliLine, copyButton, duration, exactTime, money, number, path, sinceMs, stateBadge, stateIcon, title, visible, visibleText, when } from "../text.js";
+import { baseName, bytes, cliLine, copyButton, duration, exactTime, money, number, path, sinceMs, stateBadge, stateIcon, title, viaText, visible, visibleText, when } from "../text.js";
 
 const ACTIONS = { cancel: ["Cancel", "c"], restart: ["Restart", "r"], pause: ["Pause", "p"], unpause: ["Unpause", "p"], "run-now": ["Run now", "r"] };
 const PAGE = 50;
