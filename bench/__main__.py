@@ -1,6 +1,7 @@
 """`python -m bench [--quick] [LINE…]` runs the benchmarks and prints a table.
 
-The table, the raw figures and a chart are stored in bench/results/. A missed limit is shown in the table; the exit code stays 0.
+The table, the raw figures and a chart are stored in bench/results/. A missed limit and a tool that is not installed are
+shown in the table; the exit code stays 0.
 """
 
 import argparse
@@ -10,6 +11,7 @@ import platform
 import signal
 import sys
 import time
+import traceback
 
 from bench import peers
 from bench.home import MEMORY, ROOT, clean_environment, disk, filesystem
@@ -29,10 +31,15 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # exit handlers end all processes and remove all folders
     for name in peers.missing():
         print(f"{name} is not installed; its lines are skipped", file=sys.stderr)
-    raw, all_results = {}, []
+    raw, all_results, failed = {}, [], []
     for name in args.line or GROUPS:
         print(f"{name} ", end="", file=sys.stderr, flush=True)
-        raw[name] = GROUPS[name](args.quick)
+        try:
+            raw[name] = GROUPS[name](args.quick)
+        except Exception:  # the others are still measured
+            traceback.print_exc()
+            failed.append(name)
+            continue
         all_results += results(name, raw[name])
         print(file=sys.stderr)
     environment = {
@@ -50,6 +57,8 @@ def main() -> None:
         f"\n{environment['when']}, {environment['system']}, {environment['cores']} cores, load {environment['load']:.1f}, disk {environment['disk']}"
     )
     _store("partial" if args.quick or args.line else "latest", environment, all_results, raw)
+    if failed:
+        sys.exit(f"Failed, without a result: {', '.join(failed)}")
 
 
 def _store(name: str, environment: dict, all_results: list[Result], raw: dict) -> None:

@@ -27,7 +27,7 @@ class Claims:
 
     def queued(self, runner: str, now: int, limit: int) -> Sequence[str]:
         """The ids of the runs to claim next: by priority, then oldest first. Reads no run that is not due."""
-        return [row[0] for row in self._next(runner, now, limit)]
+        return [row[0] for row in self._next(runner, now, limit)[:limit]]
 
     def claim(self, runner: str, owner: ProcessId, limit: int, now: int) -> Sequence[ClaimedRun]:
         """Assign up to `limit` pending runs to `owner`. Those that are due join the queue of the others."""
@@ -38,13 +38,13 @@ class Claims:
             self._db.write(
                 f"UPDATE runs SET due_at = NULL WHERE seq IN (SELECT seq {QUEUE} AND due_at IS NOT NULL AND due_at <= ?)", (runner, now)
             )
-        claimable = [self.work(row[0]) for row in found]
+        claimable = [self.work(row[0]) for row in found[:limit]]
         return [work._replace(run=self.take(work.run, owner, now)) for work in claimable]
 
     def _next(self, runner: str, now: int, limit: int) -> Sequence[tuple[str, int, int, int]]:
-        """The runs to claim next: id, priority, number, and 1 if its start time has come."""
+        """The runs to claim next, and all whose start time has come: id, priority, number, and 1 if it had a start time."""
         found = self._db.execute(_NEXT, (runner, now, runner, limit))
-        return sorted(found, key=lambda row: (-row[1], row[2]))[:limit]
+        return sorted(found, key=lambda row: (-row[1], row[2]))
 
     def take(self, run: Run, owner: ProcessId, now: int) -> Run:
         """Assign one run to `owner`; StaleRun if another process claimed it first."""
