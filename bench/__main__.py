@@ -28,7 +28,13 @@ def main() -> None:
     if unknown := [name for name in args.line if name not in GROUPS]:
         parser.error(f"unknown benchmark {unknown[0]!r}; choose from {', '.join(GROUPS)}")
     clean_environment()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # exit handlers end all processes and remove all folders
+    terminated = []
+
+    def terminate(*_: object) -> None:
+        terminated.append(True)
+        sys.exit(143)  # exit handlers end all processes and remove all folders
+
+    signal.signal(signal.SIGTERM, terminate)
     for name in peers.missing():
         print(f"{name} is not installed; its lines are skipped", file=sys.stderr)
     raw, all_results, failed = {}, [], []
@@ -38,6 +44,8 @@ def main() -> None:
             raw[name] = GROUPS[name](args.quick)
         except Exception:  # the others are still measured
             traceback.print_exc()
+            if terminated:  # this happened while it ended
+                sys.exit(143)
             failed.append(name)
             continue
         all_results += results(name, raw[name])
