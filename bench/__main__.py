@@ -1,6 +1,7 @@
 """`python -m bench [--quick] [LINE…]` runs the benchmarks and prints a table.
 
-The table, the raw figures and a chart are stored in bench/results/. A missed limit is shown in the table; the exit code stays 0.
+The table, the raw figures and a chart are stored in bench/results/. A missed limit and a tool that is not installed are
+shown in the table; the exit code stays 0.
 """
 
 import argparse
@@ -10,6 +11,7 @@ import platform
 import signal
 import sys
 import time
+import traceback
 
 from bench import peers
 from bench.home import MEMORY, ROOT, clean_environment, disk, filesystem
@@ -26,13 +28,26 @@ def main() -> None:
     if unknown := [name for name in args.line if name not in GROUPS]:
         parser.error(f"unknown benchmark {unknown[0]!r}; choose from {', '.join(GROUPS)}")
     clean_environment()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # exit handlers end all processes and remove all folders
+    terminated = []
+
+    def terminate(*_: object) -> None:
+        terminated.append(True)
+        sys.exit(143)  # exit handlers end all processes and remove all folders
+
+    signal.signal(signal.SIGTERM, terminate)
     for name in peers.missing():
         print(f"{name} is not installed; its lines are skipped", file=sys.stderr)
-    raw, all_results = {}, []
+    raw, all_results, failed = {}, [], []
     for name in args.line or GROUPS:
         print(f"{name} ", end="", file=sys.stderr, flush=True)
-        raw[name] = GROUPS[name](args.quick)
+        try:
+            raw[name] = GROUPS[name](args.quick)
+        except Exception:  # the others are still measured
+            traceback.print_exc()
+            if terminated:  # this happened while it ended
+                sys.exit(143)
+            failed.append(name)
+            continue
         all_results += results(name, raw[name])
         print(file=sys.stderr)
     environment = {
@@ -50,6 +65,8 @@ def main() -> None:
         f"\n{environment['when']}, {environment['system']}, {environment['cores']} cores, load {environment['load']:.1f}, disk {environment['disk']}"
     )
     _store("partial" if args.quick or args.line else "latest", environment, all_results, raw)
+    if failed:
+        sys.exit(f"Failed, without a result: {', '.join(failed)}")
 
 
 def _store(name: str, environment: dict, all_results: list[Result], raw: dict) -> None:

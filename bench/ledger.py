@@ -7,11 +7,11 @@ import os
 import time
 
 from backburner.core.claims import RunResult
-from backburner.core.models import Approval, Entry, ProcessId
+from backburner.core.models import Approval, Entry, ProcessId, Submission
 from backburner.core.states import Result, RunState
+from backburner.core.task_spec import CommandSpec, TaskSpec
 from backburner.store.ledger import Ledger, open_ledger
 from backburner.system.processes import myself
-from backburner.testing.records import request
 from bench import peers
 from bench.home import scratch_folder
 from bench.rounds import Candidate, Figures, run_rounds
@@ -66,7 +66,7 @@ def now_ms() -> int:
 def submit(ledger: Ledger, owner: ProcessId | None = None) -> Entry:
     now = now_ms()
     return ledger.tasks.submit(
-        request(("true",), "/", _ENVIRONMENT),
+        Submission(TaskSpec("/", command=CommandSpec(("true",))), _ENVIRONMENT),
         project="/",
         wanted_id=f"task_{now}_true",
         approval=Approval("user", "library", now),

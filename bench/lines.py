@@ -103,6 +103,8 @@ def _noops(group: str, where: str, limit: float) -> list[Line]:
             limit=0.6 if group == "noop-disk" else None,
             is_minimum=True,
         ),
+        Line(group, what, "the same, metadata.json written once", _ratio("loop, files once", "backburner")),
+        Line(group, what, "the same, each command started through sh", _ratio("loop, files once, shell", "backburner")),
         Line(group, f"300 no-ops, {where}: disk syncs per command", "", lambda round: round["syncs per command"], ""),
     ]
 

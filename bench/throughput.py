@@ -1,6 +1,8 @@
-"""300 no-op commands, five at a time: Backburner, task-spooler, nq, and two loops as a reference for the machine.
+"""300 no-op commands, five at a time: Backburner, task-spooler, nq, and loops as a reference for the machine.
 
-The first loop only starts processes. The second also writes the files of a Backburner run and syncs the disk equally often.
+The first loop only starts processes. The second also writes the files of a Backburner run, with metadata.json when it is submitted,
+started and ended, and syncs the disk equally often. Backburner itself writes metadata.json once for a command that ends at once; so
+does the third loop. The fourth starts each command through a shell, as Backburner does.
 """
 
 import os
@@ -13,14 +15,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from backburner import BackburnerSync
+from backburner.store.sqlite import SqliteDatabase
 from bench import peers
-from bench.home import PYTHON, ROOT, BenchHome, clean_environment, scratch_folder
+from bench.home import BenchHome, clean_environment, scratch_folder
 from bench.library import Library
 from bench.rounds import Figures, run_rounds
 
 COUNT, WIDTH, NO_OP = 300, 5, ["true"]
-_STRACE_COMMANDS = 100  # commands under strace
-_DEFAULT_SYNCS = 3.0  # submit, claim and result; used if strace is not available
+_IN_SHELL = ["/bin/sh", "-c", f"{shutil.which('true')}; exit $?"]  # `true` alone is part of the shell
 
 
 def measure(rounds: int, parent: str | None) -> list[Figures]:
@@ -33,9 +35,10 @@ def measure(rounds: int, parent: str | None) -> list[Figures]:
     if "nq" not in missing:
         candidates["nq"] = lambda: serial_nq(parent)
     candidates["bare loop"] = lambda: bare_loop()
-    candidates["loop with files"] = lambda: loop_with_files(parent, syncs or _DEFAULT_SYNCS)
-    extra = {"syncs per command": syncs} if syncs else {}
-    return [{**figures, **extra} for figures in run_rounds(candidates, rounds)]
+    candidates["loop with files"] = lambda: loop_with_files(parent, syncs)
+    candidates["loop, files once"] = lambda: loop_with_files(parent, syncs, once=True)
+    candidates["loop, files once, shell"] = lambda: loop_with_files(parent, syncs, _IN_SHELL, once=True)
+    return [{**figures, "syncs per command": syncs} for figures in run_rounds(candidates, rounds)]
 
 
 def backburner(parent: str | None, count: int = COUNT) -> float:
@@ -89,7 +92,7 @@ def bare_loop() -> float:
     return time.perf_counter() - start
 
 
-def loop_with_files(parent: str | None, syncs: float) -> float:
+def loop_with_files(parent: str | None, syncs: float, command: list[str] = NO_OP, *, once: bool = False) -> float:
     with scratch_folder(parent) as folder, open(folder / "journal", "ab", buffering=0) as journal:
         pending_syncs = 0.0
 
@@ -113,7 +116,8 @@ def loop_with_files(parent: str | None, syncs: float) -> float:
             commit()
             run.mkdir()
             (run / "work").mkdir()
-            _replace(run / "metadata.json", 650)
+            if not once:
+                _replace(run / "metadata.json", 650)
             _replace(run / "span_id.txt", 17)
         running: deque[tuple[Path, subprocess.Popen[bytes]]] = deque()
         for run in runs:
@@ -123,8 +127,9 @@ def loop_with_files(parent: str | None, syncs: float) -> float:
             for name, size in ((".exit", 900), ("output.log", 185)):
                 (run / name).write_bytes(bytes(size))
             with open(run / "output.log", "ab") as log:
-                running.append((run, subprocess.Popen(NO_OP, stdin=subprocess.DEVNULL, stdout=log, start_new_session=True)))
-            _replace(run / "metadata.json", 675)
+                running.append((run, subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, start_new_session=True)))
+            if not once:
+                _replace(run / "metadata.json", 675)
         for pair in running:
             end(*pair)
         return time.perf_counter() - start
@@ -136,19 +141,23 @@ def _replace(path: Path, size: int) -> None:
     new.replace(path)
 
 
-def syncs_per_command() -> float | None:
-    """Return how often Backburner syncs the disk per command, or None if strace cannot count it."""
-    if not shutil.which("strace"):
-        return None
-    with scratch_folder() as folder:
-        command = ["strace", "-f", "-c", "-qq", "-e", "trace=fsync,fdatasync", "-o", str(folder / "count"), PYTHON, "-m", __name__]
-        completed = subprocess.run([*command, str(_STRACE_COMMANDS)], cwd=ROOT, capture_output=True, timeout=120)
-        if completed.returncode:
-            return None
-        rows = [line.split() for line in (folder / "count").read_text().splitlines()]
-        return sum(int(row[3]) for row in rows if row and row[-1] in ("fsync", "fdatasync")) / _STRACE_COMMANDS
+def syncs_per_command() -> float:
+    """Return how often Backburner syncs the disk per command: how many transactions must be on disk before it continues."""
+    count, begin = 0, SqliteDatabase.begin
+
+    def counted(database: SqliteDatabase, durable: bool) -> None:
+        nonlocal count
+        count += durable
+        begin(database, durable)
+
+    SqliteDatabase.begin = counted  # type: ignore[method-assign]
+    try:
+        backburner(None)
+    finally:
+        SqliteDatabase.begin = begin  # type: ignore[method-assign]
+    return count / COUNT
 
 
-if __name__ == "__main__":  # for strace and the profiler
+if __name__ == "__main__":  # for a profiler
     clean_environment()
     print(backburner(None, int(sys.argv[1]) if len(sys.argv) > 1 else COUNT))

@@ -17,6 +17,7 @@ from backburner.core.states import PauseKind, Result, RunState
 from backburner.core.task_spec import Limits
 from backburner.store.ledger import Ledger, open_ledger
 from backburner.store.migrations import MIGRATIONS, VERSION
+from backburner.store.sqlite_constraints import as_comparisons
 
 STORED = sorted(Path(__file__).parent.glob("ledger-v*.sql"), key=lambda path: int(path.stem.removeprefix("ledger-v")))
 NOW = 1_770_000_000_000
@@ -27,7 +28,7 @@ def schema(path: str) -> dict[str, str]:
     db = apsw.Connection(path)
     rows = dict(db.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
     db.close()
-    return {name: " ".join(sql.split()) for name, sql in rows.items()}
+    return {name: as_comparisons(" ".join(sql.split())) for name, sql in rows.items()}
 
 
 @pytest.fixture(params=STORED, ids=lambda path: path.stem)

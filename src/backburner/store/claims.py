@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from backburner.store.event_writer import EventWriter
 
 QUEUE = "FROM runs WHERE state = 'pending' AND blocked = 0 AND runner = ?"
+_READY = f"SELECT run_id, priority, seq {QUEUE} AND (due_at IS NOT NULL) = FALSE ORDER BY priority DESC, seq LIMIT ?"
+_NEXT = f"SELECT run_id, priority, seq, 1 {QUEUE} AND due_at IS NOT NULL AND due_at <= ? UNION ALL SELECT run_id, priority, seq, 0 FROM ({_READY}) AS ready"
 
 
 class Claims:
@@ -25,19 +27,24 @@ class Claims:
 
     def queued(self, runner: str, now: int, limit: int) -> Sequence[str]:
         """The ids of the runs to claim next: by priority, then oldest first. Reads no run that is not due."""
-        due = f"SELECT run_id, priority, seq {QUEUE} AND due_at IS NOT NULL AND due_at <= ?"
-        ready = f"SELECT run_id, priority, seq {QUEUE} AND (due_at IS NOT NULL) = FALSE ORDER BY priority DESC, seq LIMIT ?"
-        found = [*self._db.execute(due, (runner, now)), *self._db.execute(ready, (runner, limit))]
-        return [row[0] for row in sorted(found, key=lambda row: (-row[1], row[2]))[:limit]]
+        return [row[0] for row in self._next(runner, now, limit)[:limit]]
 
     def claim(self, runner: str, owner: ProcessId, limit: int, now: int) -> Sequence[ClaimedRun]:
         """Assign up to `limit` pending runs to `owner`. Those that are due join the queue of the others."""
-        if limit > 0:
+        if limit <= 0:
+            return []
+        found = self._next(runner, now, limit)
+        if any(was_due for *_, was_due in found):
             self._db.write(
                 f"UPDATE runs SET due_at = NULL WHERE seq IN (SELECT seq {QUEUE} AND due_at IS NOT NULL AND due_at <= ?)", (runner, now)
             )
-        claimable = [self.work(run_id) for run_id in self.queued(runner, now, limit)] if limit > 0 else []
+        claimable = [self.work(row[0]) for row in found[:limit]]
         return [work._replace(run=self.take(work.run, owner, now)) for work in claimable]
+
+    def _next(self, runner: str, now: int, limit: int) -> Sequence[tuple[str, int, int, int]]:
+        """The runs to claim next, and all whose start time has come: id, priority, number, and 1 if it had a start time."""
+        found = self._db.execute(_NEXT, (runner, now, runner, limit))
+        return sorted(found, key=lambda row: (-row[1], row[2]))
 
     def take(self, run: Run, owner: ProcessId, now: int) -> Run:
         """Assign one run to `owner`; StaleRun if another process claimed it first."""

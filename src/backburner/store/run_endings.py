@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 
 _OFFER_MS = 24 * 3_600_000  # how long a person can approve a command that failed because of the sandbox
 _STEADY_MS = 60_000  # a run that lasted this long is not counted as a failed start
+_ANY_DEPENDENT = """
+    SELECT 1 FROM dependencies WHERE after_id = ? UNION ALL SELECT 1 FROM chains WHERE after_id = ?
+    UNION ALL SELECT 1 FROM runs WHERE wait_target = ? AND state = 'waiting'
+"""
 
 
 class RunEndings:
@@ -77,6 +81,8 @@ class RunEndings:
 
     def follow_up(self, task_id: str, state: TaskState, now: int) -> None:
         """Process the dependents of a task that has ended, recursively."""
+        if not self._db.one(_ANY_DEPENDENT, (task_id, task_id, task_id)):
+            return
         self._recurring.pause_followers(EndedTask(task_id, state), now)
         ended = [EndedTask(task_id, state)]
         while ended:

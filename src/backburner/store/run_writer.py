@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from backburner.core import ids, trace_context
 from backburner.core.errors import StaleTask
 from backburner.core.light_typing import TYPE_CHECKING, Any
-from backburner.core.models import ENGINE, Run, RunCause, Task
-from backburner.core.states import Result, RunEvent, RunState
+from backburner.core.models import ENGINE, ProcessId, Run, RunCause, Task
+from backburner.core.states import Result, RunEvent, RunState, advance
 from backburner.store.rows import run_row
 
 if TYPE_CHECKING:
@@ -43,20 +43,23 @@ class RunWriter:
         slot: int | None = None,
         origin: str | None = None,
         payload: str | None = None,
+        owner: ProcessId | None = None,
     ) -> Run:
-        """Add the run that `task.run_count` already counts."""
+        """Add the run that `task.run_count` already counts: pending, or with an `owner` as claimed by it."""
         run_id = ids.run_id(task.task_id, task.run_count)
         run = Run(
             run_id=run_id,
             task_id=task.task_id,
             n=task.run_count,
-            state=RunState.PENDING,
+            state=advance(RunState.PENDING, RunEvent.CLAIMED) if owner else RunState.PENDING,
             folder=os.path.join(folder, run_id),
             process_tag=os.urandom(8).hex(),
             trace_id=task.trace.trace_id or trace_context.new_trace_id(),
             span_id=trace_context.new_span_id(),
             runner=runner,
             created_at=now,
+            owner=owner,
+            started_at=now if owner else None,
             priority=task.spec.order.priority,
             blocked=blocked,
             due_at=due_at,
@@ -65,6 +68,8 @@ class RunWriter:
             cause=RunCause(cause, slot, origin, payload),
         )
         self._db.insert("runs", run_row(run))
+        if owner:
+            self._events.write(now, RunEvent.CLAIMED, task.task_id, run_id)
         return run
 
     def add_recurring(self, task: Task, folder: str, now: int, *, cause: str, due_at: int | None = None, **fields: Any) -> Run:

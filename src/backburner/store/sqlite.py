@@ -178,11 +178,14 @@ class SqliteDatabase:
         return int(self.one("PRAGMA user_version")[0])
 
     def _migrate(self) -> None:
+        from backburner.store.sqlite_constraints import replace_lists  # only for a new or older ledger
+
         self.one("PRAGMA journal_mode = WAL")
         with self.transaction():
             for number in range(self._version(), VERSION):
                 self.connection.execute(MIGRATIONS[number])
                 self.connection.execute(f"PRAGMA user_version = {number + 1}")
+            replace_lists(self.execute)
 
     def _unavailable(self, error: apsw.Error, path: str = "") -> LedgerUnavailable:
         reason = {

@@ -131,6 +131,8 @@ class TaskRepository:
                 if not approval:
                     self._dependencies.block(task)
                     return Entry(task, None)
+                if owner and task.spec.order.start_at is None and not self._claims.queued(runner, now, 1):
+                    return self._begin(task, runner, folder, now, owner)
                 entry = self._begin(task, runner, folder, now)
                 if owner and entry.run and self._claims.queued(runner, now, 1) == [entry.run.run_id]:
                     return Entry(task, self._claims.take(entry.run, owner, now))
@@ -305,13 +307,21 @@ class TaskRepository:
         never = "SELECT task_id FROM tasks WHERE state IN ('rejected', 'expired') AND created_at < ?"
         return [row[0] for sql in (ended, never) for row in self._db.execute(sql, (before,))]
 
-    def _begin(self, task: Task, runner: str, folder: str, now: int) -> Entry:
-        """Add the first run of an approved task: pending, blocked by its dependencies, or failed if one of them has failed."""
+    def _begin(self, task: Task, runner: str, folder: str, now: int, owner: ProcessId | None = None) -> Entry:
+        """Add the first run of an approved task: blocked by its dependencies, failed if one of them has failed, else claimed by `owner` or pending."""
         blocked, failed = self._dependencies.block(task)
         message = task.spec.prompt if task.spec.agent_name is not None else None
         origin = self._reader.latest_run(task.spec.order.after[-1]) if task.spec.order.after and not blocked else None
         new_run = self._runs.add(
-            task, runner, folder, now, blocked=blocked, due_at=task.spec.order.start_at, message=message, origin=origin
+            task,
+            runner,
+            folder,
+            now,
+            blocked=blocked,
+            due_at=task.spec.order.start_at,
+            message=message,
+            origin=origin,
+            owner=None if blocked or failed else owner,
         )
         entry = Entry(task, new_run)
         if failed is None:
@@ -400,7 +410,7 @@ class TaskRepository:
 
     def _is_known(self, task_id: str) -> bool:
         cleared = "SELECT 1 FROM events WHERE task_id = ? AND kind = 'task_cleared'"
-        return bool(self._db.one("SELECT 1 FROM tasks WHERE task_id = ?", (task_id,)) or self._db.one(cleared, (task_id,)))
+        return bool(self._db.one(f"SELECT 1 FROM tasks WHERE task_id = ? UNION ALL {cleared}", (task_id, task_id)))
 
     def _is_needed(self, task_id: str) -> bool:
         """Whether a task is live, a proposal, an open recurring task, or has notices to deliver."""

@@ -280,6 +280,12 @@ class RunQueueContract:
         assert ledger.runs.queued(ENGINE, NOW + 10, 9) == ["task_now"]
         assert ledger.runs.next_due(ENGINE, NOW + 10) == NOW + 10_000
 
+    def test_a_run_that_is_due_joins_the_queue_even_if_another_is_claimed(self, ledger: Ledger) -> None:
+        submit(ledger, "task_now")
+        submit(ledger, "task_due", start_at=NOW + 10)
+        assert claimed(ledger, 1, NOW + 10) == ["task_now"]
+        assert ledger.queries.get("task_due").run.due_at is None  # type: ignore[union-attr]
+
     def test_runs_are_claimed_by_priority_and_then_by_age(self, ledger: Ledger) -> None:
         for number, priority in enumerate([0, -1, 1, 0, 1, -1]):
             submit(ledger, f"task_{number}", priority=priority, now=NOW - number)
