@@ -160,6 +160,7 @@ class Task(NamedTuple):
     retrieved_at: int | None = None
     parent_task: str | None = None
     parent_run: str | None = None
+    origin_host: str = ""  # the host that submitted it; empty for a ledger file
 
     @property
     def type(self) -> str:
@@ -269,6 +270,8 @@ class Run(NamedTuple):
     message: str | None = None
     error: str | None = None
     sandbox: str | None = None  # where its command runs, as in core/sandbox.py; None if it is not confined
+    host: str = ""  # the host whose process owns it and that has its folder; empty before it is claimed and in a ledger file
+    epoch: int | None = None  # of that host when it was claimed
     wait: Wait | None = None
     cause: RunCause = RunCause()
     end: RunEnd = RunEnd()
