@@ -109,6 +109,10 @@ class NotAPerson(BackburnerError):
     exit_code = 3
 
 
+class NotPermitted(NotAPerson):
+    """The database user {user} may not do this: {reason}."""
+
+
 class NotYourTask(BackburnerError):
     """Cannot {act} task {task_id}: a person approved it, so only a person or the session that submitted it may do this ({reason})."""
 

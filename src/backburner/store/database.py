@@ -32,10 +32,11 @@ class Database(Protocol):
         """Add a row. Values may be core records: they are stored as `rows.plain` converts them."""
         ...
 
-    def transaction(self, *, durable: bool = True) -> AbstractContextManager[None]:
+    def transaction(self, *, durable: bool = True, by_person: bool = False) -> AbstractContextManager[None]:
         """A write transaction: committed when the block ends, rolled back if it raises. There is one writer at a time.
 
-        A durable transaction is on disk when the block has ended. Until then other connections read the previous state.
+        A durable transaction is on disk when the block has ended. Until then other connections read the previous state. With `by_person`
+        it records what a person decided: a server with roles accepts it only from a login of a person, which is used from then on.
         """
         ...
 

@@ -20,7 +20,7 @@ class GrantRepository:
 
     def grant(self, kind: str, project: str, command: Sequence[str], via: str, now: int) -> None:
         """Store a permanent permission; does nothing if it is already stored."""
-        with self._db.transaction():
+        with self._db.transaction(by_person=True):
             added = self._db.write(
                 "INSERT INTO grants (kind, project, command, via, created_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
                 (kind, project, json.dumps(list(command)), via, now),
@@ -30,7 +30,7 @@ class GrantRepository:
 
     def revoke(self, grant_id: int, now: int) -> bool:
         """Revoke a permission; False if none has this id."""
-        with self._db.transaction():
+        with self._db.transaction(by_person=True):
             deleted = bool(self._db.write("DELETE FROM grants WHERE grant_id = ?", (grant_id,)))
             if deleted:
                 self._events.write(now, "revoked", None, None, grant_id=grant_id)

@@ -8,11 +8,12 @@ import functools
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from backburner.core.errors import LedgerTooNew, LedgerUnavailable, LedgerUnreachable
+from backburner.core.errors import BackburnerError, LedgerTooNew, LedgerUnavailable, LedgerUnreachable, NotAPerson, NotPermitted
 from backburner.core.ledger_url import shown
 from backburner.store.migrations import VERSION
 from backburner.store.private_texts import PrivateTexts
@@ -38,7 +39,15 @@ _BEGIN = {
     durable: f"BEGIN; {'' if durable else 'SET LOCAL synchronous_commit = off; '}SELECT pg_advisory_xact_lock({WRITER_LOCK})".encode()
     for durable in (True, False)
 }
+_NOT_ALLOWED = "42501"  # insufficient privilege, also what the triggers of postgres_roles.py raise
 _NO_TABLES = ("42P01", "3F000")  # undefined table, undefined schema
+
+
+class PersonLogin(NamedTuple):
+    """The database user with which a person decides, if it is not the one of the host."""
+
+    user: str
+    ask_password: Callable[[str], str | None]  # called if no file has the password; None if nobody can be asked
 
 
 class PostgresDatabase:
@@ -47,11 +56,12 @@ class PostgresDatabase:
     dialect = "postgres"
     upgraded = False  # `backburner migrate` upgrades a ledger, never opening it
 
-    def __init__(self, url: str, *, host_id: str = "", private_folder: str = "") -> None:
+    def __init__(self, url: str, *, host_id: str = "", private_folder: str = "", person: "PersonLogin | None" = None) -> None:
         """`host_id` identifies the home; a ledger that belongs to another home is not opened. Empty for no check.
 
-        `private_folder` is for texts that must not leave this host.
+        `private_folder` is for texts that must not leave this host. `person` is used from the first transaction of a person on.
         """
+        self._person = person
         self._private = PrivateTexts(private_folder)
         self.path, self._url, self._host_id = shown(url), url, host_id
         self._in_transaction = False
@@ -79,11 +89,13 @@ class PostgresDatabase:
     def insert(self, table: str, row: Mapping[str, object]) -> None:
         self.write(_insert_into(table, tuple(row)), [plain(value) for value in row.values()])
 
-    def transaction(self, *, durable: bool = True) -> "_Transaction":
-        return _Transaction(self, durable)
+    def transaction(self, *, durable: bool = True, by_person: bool = False) -> "_Transaction":
+        return _Transaction(self, durable, by_person)
 
-    def begin(self, durable: bool) -> None:
+    def begin(self, durable: bool, by_person: bool = False) -> None:
         """Take the writer's lock. A transaction that is not durable may be lost if the server crashes right after it."""
+        if by_person:
+            self.become_person()
         self._send(_BEGIN[durable], repeat=True)
         self._in_transaction = True
 
@@ -103,6 +115,30 @@ class PostgresDatabase:
                 self._connection.execute("ROLLBACK", prepare=False)
             except psycopg.Error:
                 self._connection.close()  # the server rolls back what a lost connection has begun
+
+    def become_person(self) -> None:
+        """Use the login of the person from now on, if there is one of its own."""
+        if self._person is None:
+            return
+        person, self._person = self._person, None
+        before, self._url = self._url, make_conninfo(self._url, user=person.user)
+        try:
+            try:
+                connection = self._connect()
+            except LedgerUnreachable as error:
+                if "password" not in str(error):
+                    raise
+                if (password := person.ask_password(person.user)) is None:
+                    raise NotAPerson(
+                        reason=f"there is no password for the database user {person.user}, and no terminal to ask for it"
+                    ) from None
+                self._url, self._failed = make_conninfo(self._url, password=password), None
+                connection = self._connect()
+        except BaseException:
+            self._url, self._person, self._failed = before, person, None
+            raise
+        self._connection.close()
+        self._connection = connection
 
     def change_counter(self) -> int:
         return next(self._counter)
@@ -207,7 +243,9 @@ class PostgresDatabase:
             )
             raise LedgerUnavailable(reason, path=self.path)
 
-    def _unavailable(self, error: psycopg.Error) -> LedgerUnavailable:
+    def _unavailable(self, error: psycopg.Error) -> BackburnerError:
+        if error.sqlstate == _NOT_ALLOWED:
+            return NotPermitted(user=self._connection.info.user, reason=(error.diag.message_primary or _one_line(error)))
         return unavailable(error, self.path)
 
 
@@ -250,11 +288,11 @@ def _insert_into(table: str, columns: tuple[str, ...]) -> str:
 class _Transaction:
     """BEGIN … COMMIT with the writer's lock; rolled back on any error."""
 
-    def __init__(self, database: PostgresDatabase, durable: bool) -> None:
-        self._database, self._durable = database, durable
+    def __init__(self, database: PostgresDatabase, durable: bool, by_person: bool) -> None:
+        self._database, self._durable, self._by_person = database, durable, by_person
 
     def __enter__(self) -> None:
-        self._database.begin(self._durable)
+        self._database.begin(self._durable, self._by_person)
 
     def __exit__(self, kind: type | None, error: BaseException | None, _: object) -> None:
         if error is None:

@@ -12,6 +12,7 @@ import psycopg
 
 from backburner.core.errors import LedgerTooNew, LedgerUnavailable
 from backburner.core.ledger_url import shown
+from backburner.store import postgres_roles
 from backburner.store.migrations import MIGRATIONS, VERSION
 from backburner.store.postgres import SCHEMA, WRITER_LOCK, connect, unavailable
 
@@ -26,6 +27,7 @@ class Migrated(NamedTuple):
     address: str
     before: int
     after: int
+    has_roles: bool = True  # whether the roles of `postgres_roles.py` exist
 
 
 def migrate(url: str, *, host_id: str, home: str, take_over: bool = False) -> Migrated:
@@ -55,9 +57,10 @@ def migrate(url: str, *, host_id: str, home: str, take_over: bool = False) -> Mi
                 for number in range(before or _BASELINE_VERSION, VERSION):
                     _execute(connection, MIGRATIONS[number])
                 connection.execute("UPDATE schema SET version = %s, host_id = %s, home = %s", (VERSION, host_id, home))
+                has_roles = postgres_roles.install(connection)
     except psycopg.Error as error:
         raise unavailable(error, address) from None
-    return Migrated(address, before, VERSION)
+    return Migrated(address, before, VERSION, has_roles)
 
 
 def require_usable_server(connection: psycopg.Connection, address: str) -> None:

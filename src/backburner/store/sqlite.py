@@ -68,7 +68,7 @@ class SqliteDatabase:
         values = [value if value is None or type(value) is str else plain(value) for value in row.values()]
         self.write(_insert_into(table, tuple(row)), values)
 
-    def transaction(self, *, durable: bool = True) -> "_Transaction":
+    def transaction(self, *, durable: bool = True, by_person: bool = False) -> "_Transaction":
         return _Transaction(self, durable)
 
     def begin(self, durable: bool) -> None:

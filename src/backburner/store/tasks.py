@@ -86,7 +86,7 @@ class TaskRepository:
         fingerprint of what a proposal asks about; `question` makes the text for channels from the task id.
         """
         try:
-            with self._db.transaction():
+            with self._db.transaction(by_person=approval is not None and approval.by == "user"):
                 if submission.spec.order.key is not None and (existing := self._reader.by_key(project, submission.spec.order.key)):
                     return existing
                 for after_id in submission.spec.order.after:
@@ -140,7 +140,7 @@ class TaskRepository:
 
     def approve(self, task_id: str, approval: Approval, *, runner: str, folder: str, max_active: int = 0) -> Entry:
         """Record a user's approval: a proposal becomes an active task with a pending run; a waiting run becomes pending again."""
-        with self._db.transaction():
+        with self._db.transaction(by_person=True):
             waiting = self._reader.get(task_id)
             if waiting.run and waiting.run.state == RunState.WAITING:
                 return self._approve_waiting(waiting.task, waiting.run, approval)
@@ -155,7 +155,7 @@ class TaskRepository:
 
     def refuse(self, task_id: str, *, expired: bool, now: int, via: str | None = None, reason: str | None = None) -> Entry:
         """Record that a user rejected a task through the interface `via`, with the reason they gave, or that its approval expired."""
-        with self._db.transaction():
+        with self._db.transaction(by_person=not expired):
             entry = self._reader.get(task_id)
             if entry.run and entry.run.state == RunState.WAITING:
                 self._refuse_waiting(entry, entry.run, now, via, reason)
@@ -203,7 +203,7 @@ class TaskRepository:
 
     def set_model(self, task_id: str, agent: str, options: AgentOptions, lane: str) -> None:
         """Use another agent or model for a conversation from its next run on."""
-        with self._db.transaction():
+        with self._db.transaction(by_person=self._reader.get(task_id).task.decision.by == "user"):
             self._db.write(
                 "UPDATE tasks SET agent = ?, agent_options = ?, lane = ? WHERE task_id = ?",
                 (agent, plain(options_fields(options)), lane, task_id),
@@ -214,7 +214,7 @@ class TaskRepository:
 
         Only the new message can be answered from then on. Does nothing if an answer was given in the meantime.
         """
-        with self._db.transaction():
+        with self._db.transaction(by_person=True):
             task, run = self._reader.get(task_id)
             waiting_run = run if run and run.state == RunState.WAITING else None
             changed = self._db.write("UPDATE tasks SET fingerprint = ? WHERE task_id = ? AND state = 'proposed'", (asked, about))
