@@ -4,11 +4,12 @@ On the second, `scripts/test` runs what depends on the order and comparison of t
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import test_sqlite_contract
 from conftest import LONG
-from contract.cases import Open
+from contract.cases import Open, OpenOn
 from postgres_server import HOST_ID, PERSON, WORKER, LedgerDatabase
 
 from backburner.store import ledger as ledgers
@@ -41,9 +42,9 @@ def _has_decisions(metafunc: pytest.Metafunc) -> bool:
 class _WorkerAndPerson(PostgresDatabase):
     """Each transaction of a person has that person's login, and all others that of a worker."""
 
-    def __init__(self, database: LedgerDatabase, folder: str) -> None:
-        super().__init__(database.url_of(WORKER), host_id=HOST_ID, private_folder=folder)
-        self._logins = {False: self._connection, True: PostgresDatabase(database.url_of(PERSON), host_id=HOST_ID)._connection}
+    def __init__(self, database: LedgerDatabase, folder: str, host_id: str) -> None:
+        super().__init__(database.url_of(WORKER), host_id=host_id, private_folder=folder, environment={"HOST": host_id})
+        self._logins = {False: self._connection, True: PostgresDatabase(database.url_of(PERSON), host_id=host_id)._connection}
 
     def begin(self, durable: bool, by_person: bool = False) -> None:
         self._connection = self._logins[by_person]
@@ -52,6 +53,12 @@ class _WorkerAndPerson(PostgresDatabase):
     def close(self) -> None:
         for connection in self._logins.values():
             connection.close()
+
+
+def _opened(database: LedgerDatabase, folder: str, host_id: str) -> ledgers.Ledger:
+    if database.name == "contract_roles":
+        return ledgers.Ledger(_WorkerAndPerson(database, f"{folder}/environments", host_id), folder)
+    return ledgers.open_postgres_ledger(database.url, folder, host_id, {"HOST": host_id})
 
 
 @pytest.fixture(scope="module")
@@ -68,14 +75,25 @@ def open_ledger(database: LedgerDatabase, tmp_path_factory: pytest.TempPathFacto
     opened: list[ledgers.Ledger] = []
 
     def open_ledger() -> ledgers.Ledger:
-        folder = str(tmp_path_factory.getbasetemp())
-        if database.name == "contract_roles":
-            opened.append(ledgers.Ledger(_WorkerAndPerson(database, f"{folder}/environments"), folder))
-        else:
-            opened.append(ledgers.open_postgres_ledger(database.url, folder, HOST_ID))
+        opened.append(_opened(database, str(tmp_path_factory.getbasetemp()), HOST_ID))
         return opened[-1]
 
     yield open_ledger
+    for ledger in opened:
+        ledger.close()
+
+
+@pytest.fixture
+def open_on(database: LedgerDatabase, tmp_path: Path) -> Iterator[OpenOn]:
+    database.empty()
+    opened: list[ledgers.Ledger] = []
+
+    def open_on(host_id: str) -> ledgers.Ledger:
+        database.join(host_id)
+        opened.append(_opened(database, str(tmp_path / host_id), host_id))
+        return opened[-1]
+
+    yield open_on
     for ledger in opened:
         ledger.close()
 

@@ -214,6 +214,7 @@ OF_ALL = {
     "record what the gate decided": """INSERT INTO events (at, kind, task_id, data) VALUES (1, 'step_decided', 'tool', '{"by": "gate", "answer": "yes"}')""",
     "acknowledge a notice": "UPDATE notices SET acknowledged_at = 1",
     "read everything": "SELECT * FROM tasks, runs, grants, devices, events, hosts LIMIT 1",
+    "join as a host that runs nothing": "INSERT INTO hosts (host_id, name, state, changed_at, seen_at) VALUES ('h2', 'h2', 'left', 1, 1)",
     "remember": "INSERT INTO memory VALUES ('/p', 'k', 'v', 1)",
 }  # fmt: skip
 # Statements that change nothing about approvals, but must not help either.
@@ -276,6 +277,7 @@ def filled(postgres_server: PostgresServer, tmp_path_factory: pytest.TempPathFac
     database = LedgerDatabase(postgres_server, "attempts", "bytes", roles=True)
     ledger = Ledger(PostgresDatabase(database.url, host_id=HOST_ID, private_folder=str(tmp_path_factory.mktemp("private"))), "/home")
     db = ledger.database
+    db.write("UPDATE hosts SET state = 'active', epoch = 1")
     propose(ledger, "proposal", asked="aa", question=lambda _: "May it run?", channels=("discord",))
     propose(ledger, "rejected")
     ledger.tasks.refuse("rejected", expired=False, now=NOW)

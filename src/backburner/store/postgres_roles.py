@@ -35,6 +35,7 @@ _OF_AGENTS = {
     "source_states": "INSERT, UPDATE",
     "host_requests": "INSERT, UPDATE, DELETE",
     "host_responses": "DELETE",
+    "hosts": "INSERT",
 }
 _NEVER_UPDATED = ("events", "environments")
 
@@ -324,6 +325,14 @@ BEGIN
         NEW.external_id := CASE TG_OP WHEN 'UPDATE' THEN OLD.external_id END;
     END IF;
     RETURN NEW;
+END
+""",
+    "hosts": """
+BEGIN
+    IF TG_OP = 'INSERT' AND (NEW.state <> 'left' OR NEW.epoch <> 0 OR NEW.lanes <> '[]') AND NOT backburner.is_worker() THEN
+        PERFORM backburner.refuse('an agent can submit and cancel tasks, but not run them');
+    END IF;
+    IF TG_OP = 'DELETE' THEN RETURN OLD; ELSE RETURN NEW; END IF;
 END
 """,
     "host_requests": """

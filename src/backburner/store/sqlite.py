@@ -26,6 +26,9 @@ class SqliteDatabase:
     """One connection to a ledger file. Not thread-safe."""
 
     dialect = "sqlite"
+    host_id = ""
+    epoch: int | None = None
+    host_environment: Mapping[str, str] = {}
 
     def __init__(self, path: str, *, vfs: str | None = None, exclusive: bool = False, setup_lock: str | None = None) -> None:
         self.path = path
