@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         EventStore,
         ExternalTaskStore,
         GrantStore,
+        HostStore,
         LedgerQueries,
         LiveWork,
         MemoryStore,
@@ -60,6 +61,10 @@ class Ledger:
     @property
     def runs(self) -> "RunQueue":
         return self._writers.runs
+
+    @property
+    def hosts(self) -> "HostStore":
+        return self._writers.hosts
 
     @property
     def recurring(self) -> "RecurringStore":
