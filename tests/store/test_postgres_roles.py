@@ -22,7 +22,7 @@ from backburner.core.models import ENGINE, Approval  # noqa: E402
 from backburner.core.schedule import every  # noqa: E402
 from backburner.core.states import RunState, WaitKind  # noqa: E402
 from backburner.store.ledger import Ledger  # noqa: E402
-from backburner.store.postgres import PersonLogin, PostgresDatabase  # noqa: E402
+from backburner.store.postgres import PostgresDatabase  # noqa: E402
 from backburner.store.postgres_roles import CREATE_ROLES  # noqa: E402
 from backburner.store.postgres_schema import migrate  # noqa: E402
 
@@ -256,9 +256,8 @@ def open_as(database: LedgerDatabase, tmp_path_factory: pytest.TempPathFactory) 
     """Opens the ledger as a database user."""
     folder, opened = str(tmp_path_factory.mktemp("private")), []
 
-    def open_as(user: str, person: PersonLogin | None = None, options: str = "") -> Ledger:
-        url = database.url_of(user) + options
-        opened.append(Ledger(PostgresDatabase(url, host_id=HOST_ID, private_folder=folder, person=person), "/home"))
+    def open_as(user: str, person: str = "") -> Ledger:
+        opened.append(Ledger(PostgresDatabase(database.url_of(user), host_id=HOST_ID, private_folder=folder, person=person), "/home"))
         return opened[-1]
 
     yield open_as
@@ -404,7 +403,7 @@ def empty(database: LedgerDatabase) -> None:
 
 @pytest.mark.usefixtures("empty")
 def test_a_decision_uses_the_login_of_the_person(open_as: Open) -> None:
-    ledger = open_as(WORKER, PersonLogin(PERSON, lambda _: None))
+    ledger = open_as(WORKER, PERSON)
     propose(ledger, "task_x")
     assert ledger.database.one("SELECT session_user") == (WORKER,)
     ledger.tasks.approve("task_x", YES, runner=ENGINE, folder="tasks")
@@ -445,8 +444,9 @@ def test_the_login_of_a_person_needs_its_password(postgres_server: PostgresServe
         asked.append(user)
         return "secret" if len(asked) > 1 else None
 
-    ledger = open_as(WORKER, PersonLogin("bert", answer))
-    with pytest.raises(NotAPerson, match="there is no password for the database user bert"):
+    ledger = open_as(WORKER, "bert")
+    ledger.database.ask_password = answer
+    with pytest.raises(NotAPerson, match="no valid password for the database user bert"):
         ledger.grants.grant("trust", "/p", (), "cli", NOW)
     assert ledger.database.one("SELECT session_user") == (WORKER,)
     ledger.grants.grant("trust", "/p", (), "cli", NOW)
@@ -455,9 +455,10 @@ def test_the_login_of_a_person_needs_its_password(postgres_server: PostgresServe
 
 @pytest.mark.usefixtures("empty")
 def test_an_approval_says_on_which_host_and_by_whom(open_as: Open) -> None:
-    ledger = open_as(PERSON, options="&options=-c%20backburner.host%3Dlaptop")
+    ledger = open_as(WORKER, PERSON)
     submit(ledger, "task_x")
-    assert ledger.queries.get("task_x").task.decision.via == f"cli@laptop:{PERSON}"  # type: ignore[union-attr]
+    ledger.runs.claim(ENGINE, OURS, 1, NOW)
+    assert ledger.queries.get("task_x").task.decision.via == f"cli@host {HOST_ID}:{PERSON}"  # type: ignore[union-attr]
 
 
 # -- migrate

@@ -24,14 +24,14 @@ def open_home_ledger(home: "Home", config: "ConfigFile") -> "Ledger":
     if config.problem and home.host_id():
         raise config.problem  # the file may say where the ledger is; tasks must not be stored somewhere else
     if url := config.current.text("store.url"):
-        return _open_on_postgres(home, url, _own_environment(config.environ))
+        return _open_on_postgres(home, url, config.current.text("store.person"), _own_environment(config))
     ledger = open_ledger(home.ledger, setup_lock=home.setup_lock)
     if ledger.database.upgraded:
         _stop_older_daemons(home)
     return ledger
 
 
-def _open_on_postgres(home: "Home", url: str, environ: "Mapping[str, str]") -> "Ledger":
+def _open_on_postgres(home: "Home", url: str, person: str, environ: "Mapping[str, str]") -> "Ledger":
     import contextlib
     import os
 
@@ -44,12 +44,13 @@ def _open_on_postgres(home: "Home", url: str, environ: "Mapping[str, str]") -> "
         folder = os.path.dirname(home.nothing_waits_since(""))
         for name in os.listdir(folder):
             os.unlink(os.path.join(folder, name))
-    return open_postgres_ledger(url, home.root, home.host_id() or "none", environ)
+    return open_postgres_ledger(url, home.root, home.host_id() or "none", environ, person)
 
 
-def _own_environment(environ: "Mapping[str, str]") -> "Mapping[str, str]":
+def _own_environment(config: "ConfigFile") -> "Mapping[str, str]":
     """The environment of commands that were submitted on another host: that of this process, without what is for Backburner and libpq."""
-    return {name: value for name, value in environ.items() if not name.startswith(("BACKBURNER_", "PG"))}
+    own = {name: value for name, value in config.environ.items() if not name.startswith(("BACKBURNER_", "PG"))}
+    return own | config.current.worker_env
 
 
 def migrate_home_ledger(home: "Home", config: "Config") -> "Migrated | None":

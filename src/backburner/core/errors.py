@@ -9,6 +9,7 @@ BackburnerError                 exit 1
 ├── ApprovalRequired            exit 3
 ├── ApprovalDenied              exit 3
 ├── NotAPerson                  exit 3
+│   └── NotPermitted            exit 3
 ├── NotYourTask                 exit 3
 ├── NoPasskey                   exit 3
 ├── PairingClosed               exit 3

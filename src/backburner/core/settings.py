@@ -104,6 +104,10 @@ SETTINGS: dict[str, Setting] = {
     "store.url": Setting(
         "", "Address of a ledger on Postgres, such as postgresql://backburner@db.example.net/backburner; empty for a file in the home."
     ),
+    "store.person": Setting(
+        "", "Database user with which you approve, if it is another than the one in `url`; its password is in ~/.pgpass or asked for."
+    ),
+    "worker.pass_env": Setting(("LANG", "TZ"), "Variables of the caller that commands on other hosts get."),
     "sandbox.level": Setting(
         "auto", "The best sandbox to use: auto, full, partial or none. Without a sandbox, every command needs approval."
     ),
@@ -129,6 +133,8 @@ class Config(NamedTuple):
     rules: tuple[Any, ...] = ()  # rules of the approval policy, as `read_rules` returned them
     agents: dict[str, dict[str, str]] = {}
     channels: dict[str, dict[str, str]] = {}
+    projects: dict[str, str] = {}  # folders on this host, by the name under which other hosts know them
+    worker_env: dict[str, str] = {}  # variables of commands that were submitted on another host
 
     def number(self, name: str) -> float:
         value = self.values[name]
@@ -176,6 +182,7 @@ def resolve(
         if isinstance(file[name][1], dict) and name.startswith("agents.")
     }
     channels = {name.removeprefix("channels."): _channel(name, *file.pop(name)) for name in list(file) if name.startswith("channels.")}
+    projects, worker_env = (_texts(name, *file.pop(name, (path, {}))) for name in ("worker.projects", "worker.env"))
     layers = [
         file,
         _from_environ(environ or {}),
@@ -189,7 +196,7 @@ def resolve(
                 raise ConfigError(f"'{name}' can only be set in {path}", where=where)
             values[name] = _checked(name, value, where)
             origins[name] = where
-    return Config(values, origins, hosts, rules, agents, channels)
+    return Config(values, origins, hosts, rules, agents, channels, projects, worker_env)
 
 
 def _from_file(text: str, path: str) -> dict[str, tuple[str, object]]:
@@ -243,6 +250,14 @@ def _channel(name: str, where: str, table: object) -> dict[str, str]:
             raise ConfigError(f"'{name}.{key}' must be a string, not {value!r}", where=where)
     if table.get("type") not in CHANNEL_TYPES:
         raise ConfigError(f"'{name}.type' must be one of {', '.join(CHANNEL_TYPES)}, not {table.get('type')!r}", where=where)
+    return table
+
+
+def _texts(name: str, where: str, table: object) -> dict[str, str]:
+    if not isinstance(table, dict) or not all(isinstance(value, str) for value in table.values()):
+        raise ConfigError(f"'{name}' must be a table of strings", where=where)
+    if name == "worker.projects" and (wrong := next((path for path in table.values() if not path.startswith("/")), None)):
+        raise ConfigError(f"'{name}' must name folders with absolute paths, not {wrong!r}", where=where)
     return table
 
 

@@ -61,6 +61,7 @@ class Engine:
             cap=self._max_concurrent(),
             grace=config.number("commands.cancel_grace_seconds"),
             changed=process.wake_others,
+            placed=lambda work: parts.gate.placed(work),
             recheck=lambda work: parts.gate.recheck(work.task, work.environment),
             admit=lambda wanted: capacity.allowed_starts(parts.config.current, wanted),
         )

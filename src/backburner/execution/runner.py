@@ -57,13 +57,14 @@ class Runner:
         cap: int,
         grace: float,
         changed: Callable[[], None],
+        placed: Callable[[ClaimedRun], ClaimedRun] = lambda work: work,
         recheck: Callable[[ClaimedRun], Recheck] = lambda work: Recheck(work.run.sandbox),
         admit: Callable[[int], int] = lambda wanted: wanted,
     ) -> None:
         self.cap, self.grace = cap, grace
         self._queue, self._queries, self._executor, self._home, self._clock = queue, queries, executor, home, clock
         self._runner, self._owner = runner, owner
-        self._changed, self._recheck, self._admit = changed, recheck, admit
+        self._changed, self._placed, self._recheck, self._admit = changed, placed, recheck, admit
         self._live: dict[str, _Live] = {}
         self._ended: list[tuple[Task, RunResult]] = []
         self._delayed = Delays(self._retry_start, self.tick)  # claimed, but the machine has no capacity yet
@@ -172,6 +173,7 @@ class Runner:
         """Start a claimed run. After a temporary failure it is retried, so that no claimed run is lost."""
         folder = self._home.folder(work.run.folder)
         try:
+            work = self._placed(work)
             checked = Recheck(work.run.sandbox) if just_approved else self._recheck(work)
             if checked.reason is not None:
                 log.warning("%s waits for approval: %s", work.run.run_id, checked.reason)

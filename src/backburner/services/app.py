@@ -18,6 +18,8 @@ from backburner.system.home import Home
 from backburner.system.paths import locate
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from backburner.coordination.publisher import Publisher
     from backburner.services.agent_catalog import AgentCatalog
     from backburner.services.agent_runs import AgentRuns
@@ -79,6 +81,14 @@ class App:
         """The host of this home in a ledger on Postgres; empty for a ledger file."""
         return self._ledger.database.host_id
 
+    def ask_password_with(self, ask: "Callable[[str], str | None]") -> None:
+        """Use this to ask for the password of the database user with which a person decides, if no file has it."""
+        self._ledger.database.ask_password = ask
+
+    def become_person(self) -> None:
+        """Open the ledger with the database user that decides, for a process that records what people decide elsewhere."""
+        self._ledger.database.become_person()
+
     def close(self) -> None:
         self._ledger.close()
 
@@ -108,9 +118,10 @@ class App:
 
     @cached_property
     def gate(self) -> "Gate":
-        from backburner.services.gate import Gate  # slow to load, and a command that only reads never needs it
+        from backburner.services.gate import Gate, HostNames  # slow to load, and a command that only reads never needs it
 
-        return Gate(self._ledger.grants, self._ledger.queries, self.agents, self.config_file, self.home.root)
+        hosts = HostNames(self.host_id, (lambda: self._ledger.hosts) if self.host_id else None)
+        return Gate(self._ledger.grants, self._ledger.queries, self.agents, self.config_file, self.home.root, hosts)
 
     @cached_property
     def project_changes(self) -> "Changes":

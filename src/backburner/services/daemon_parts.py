@@ -1,11 +1,13 @@
 """The repositories and services that each daemon process needs."""
 
+import contextlib
 from collections.abc import Callable
 from typing import NamedTuple
 
 from backburner.coordination.changes import ChangeFeed
 from backburner.coordination.config_file import ConfigFile
 from backburner.coordination.ledger_file import open_home_ledger
+from backburner.core.errors import LedgerUnavailable, NotAPerson
 from backburner.core.models import Clock
 from backburner.core.settings import Config
 from backburner.core.store_ports import DeliveryStore, EventStore, LedgerQueries, LiveWork, RecurringStore, RunQueue, SessionStore
@@ -124,6 +126,8 @@ def open_integration_parts(home: Home, environ: dict[str, str], config: ConfigFi
     """Open a home for the integrations process."""
     ledger = open_home_ledger(home, config)
     app = App(home, ledger, config, environ)
+    with contextlib.suppress(NotAPerson, LedgerUnavailable):  # without the login of a person, answers in channels are refused
+        app.become_person()
     return IntegrationParts(
         home, environ, app.now, app.config_file, app.changes, app.deliveries, app.triggers, app.approvals, app.queries, ledger.close
     )

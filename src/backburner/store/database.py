@@ -14,6 +14,7 @@ class Database(Protocol):
 
     upgraded: bool  # whether opening it migrated an older ledger to the current version
     dialect: str
+    ask_password: Callable[[str], str | None]  # of a database user, from the person at the terminal; None if nobody can be asked
     host_id: str  # the host that uses this connection; empty for a file, which belongs to one home
     epoch: int | None  # of that host, if this process enrolled it
     host_environment: Mapping[str, str]  # for runs that were submitted on another host, whose environment stays there
@@ -79,6 +80,10 @@ class Database(Protocol):
 
     def server_settings(self) -> Mapping[str, str]:
         """What `doctor` checks about the server of the database and the connection to it; empty for a file."""
+        ...
+
+    def become_person(self) -> None:
+        """Use the database user of the person from now on, if the server has one; NotAPerson if its password is not known."""
         ...
 
     def close(self) -> None: ...

@@ -8,7 +8,6 @@ import functools
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -43,19 +42,13 @@ _NOT_ALLOWED = "42501"  # insufficient privilege, also what the triggers of post
 _NO_TABLES = ("42P01", "3F000")  # undefined table, undefined schema
 
 
-class PersonLogin(NamedTuple):
-    """The database user with which a person decides, if it is not the one of the host."""
-
-    user: str
-    ask_password: Callable[[str], str | None]  # called if no file has the password; None if nobody can be asked
-
-
 class PostgresDatabase:
     """One connection to a ledger. Not thread-safe."""
 
     dialect = "postgres"
     upgraded = False  # `backburner migrate` upgrades a ledger, never opening it
     epoch: int | None = None
+    ask_password: Callable[[str], str | None] = staticmethod(lambda user: None)
 
     def __init__(
         self,
@@ -64,12 +57,12 @@ class PostgresDatabase:
         host_id: str = "",
         private_folder: str = "",
         environment: Mapping[str, str] | None = None,
-        person: PersonLogin | None = None,
+        person: str = "",
     ) -> None:
         """`host_id` identifies the home, which must have joined the ledger; empty for a connection of no host.
 
         `private_folder` is for texts that must not leave this host. `environment` is for runs that were submitted on another host.
-        `person` is used from the first transaction of a person on.
+        `person` is the database user from the first transaction of a person on.
         """
         self.host_environment = environment or {}
         self._person = person
@@ -109,6 +102,8 @@ class PostgresDatabase:
             self.become_person()
         self._send(_BEGIN[durable], repeat=True)
         self._in_transaction = True
+        if by_person and self.host_id:
+            self.one("SELECT set_config('backburner.host', name, true) FROM hosts WHERE host_id = ?", (self.host_id,))
 
     def commit(self) -> None:
         self._in_transaction = False
@@ -128,21 +123,19 @@ class PostgresDatabase:
                 self._connection.close()  # the server rolls back what a lost connection has begun
 
     def become_person(self) -> None:
-        """Use the login of the person from now on, if there is one of its own."""
-        if self._person is None:
+        """Use the login of the person from now on, if it is another."""
+        if not self._person:
             return
-        person, self._person = self._person, None
-        before, self._url = self._url, make_conninfo(self._url, user=person.user)
+        person, self._person = self._person, ""
+        before, self._url = self._url, make_conninfo(self._url, user=person)
         try:
             try:
                 connection = self._connect()
             except LedgerUnreachable as error:
                 if "password" not in str(error):
                     raise
-                if (password := person.ask_password(person.user)) is None:
-                    raise NotAPerson(
-                        reason=f"there is no password for the database user {person.user}, and no terminal to ask for it"
-                    ) from None
+                if (password := self.ask_password(person)) is None:
+                    raise NotAPerson(reason=f"~/.pgpass has no valid password for the database user {person}") from None
                 self._url, self._failed = make_conninfo(self._url, password=password), None
                 connection = self._connect()
         except BaseException:

@@ -216,7 +216,7 @@ BEGIN
     END IF;
     IF owner IS NOT NULL AND NOT backburner.is_owner() THEN PERFORM backburner.refuse(owner); END IF;
     IF person IS NOT NULL AND NOT backburner.is_person() THEN PERFORM backburner.refuse(person); END IF;
-    IF person IS NOT NULL AND NEW.approved_by = 'user' AND NEW.approved_via !~ '[@:]' AND current_setting('backburner.host', true) <> '' THEN
+    IF person IS NOT NULL AND NEW.approved_by = 'user' AND NEW.approved_via !~ '[@:]' AND current_setting('backburner.host', true) <> '' AND NOT backburner.is_owner() THEN
         NEW.approved_via := format('%s@%s:%s', NEW.approved_via, current_setting('backburner.host', true), session_user);
     END IF;
     RETURN NEW;

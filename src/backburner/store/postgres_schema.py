@@ -33,6 +33,11 @@ class Migrated(NamedTuple):
     after: int
     has_roles: bool = True  # whether the roles of `postgres_roles.py` exist
 
+    @property
+    def create_roles(self) -> str:
+        """What an administrator executes to create the roles."""
+        return postgres_roles.CREATE_ROLES
+
 
 def migrate(url: str, *, host_id: str, home: str) -> Migrated:
     """Create or upgrade the tables, in one transaction in which nobody else can write; the home joins the ledger unless it has.
@@ -91,6 +96,7 @@ def _assign_all_to(host_id: str) -> str:
         UPDATE runs SET host = {host} WHERE started_at IS NOT NULL OR runner NOT IN ({bases});
         UPDATE runs SET runner = runner || '@' || {host} WHERE ended_at IS NULL AND runner IN ({bases});
         UPDATE sessions SET host = {host};
+        UPDATE grants SET project = {host} || ':' || project;
         UPDATE interactive_leases SET host = {host}"""
 
 

@@ -27,6 +27,7 @@ class SqliteDatabase:
 
     dialect = "sqlite"
     host_id = ""
+    ask_password: Callable[[str], str | None] = staticmethod(lambda user: None)
     epoch: int | None = None
     host_environment: Mapping[str, str] = {}
 
@@ -94,6 +95,9 @@ class SqliteDatabase:
     def roll_back(self) -> None:
         if self.connection.in_transaction:
             self.connection.execute("ROLLBACK")
+
+    def become_person(self) -> None:
+        """A file does not know who opens it."""
 
     def change_counter(self) -> int:
         return self.one("PRAGMA data_version")[0]

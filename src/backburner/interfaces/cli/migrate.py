@@ -26,4 +26,9 @@ def migrate(args: argparse.Namespace, flags: dict[str, str]) -> int:
         print(f"Upgraded the ledger {done.address} from schema {done.before} to {done.after}.")
     else:
         print(f"The ledger {done.address} is up to date.")
+    if done and not done.has_roles and not args.json:
+        print(
+            "It has no roles, so whoever can open it can also approve. To separate people, workers and agents, let a user who may create roles"
+            f" execute the following, and run `backburner migrate` again (see docs/hosts.md):\n\n{done.create_roles}"
+        )
     return 0
