@@ -1,24 +1,54 @@
-"""Announces changes of the ledger to other processes, and waits for theirs. A wake-up is only a hint; it contains no data."""
+"""Announces changes of the ledger to other processes, and waits for theirs. A wake-up is only a hint; it contains no data.
+
+Processes of one home wake each other through sockets. Those of other hosts, which use the same ledger on Postgres, are heard through the
+server; the connection for that is opened by whoever waits, and not by a command that only reads or writes.
+"""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+from backburner.core.light_typing import TYPE_CHECKING
 from backburner.system import wakeups
 from backburner.system.home import Home
 
+if TYPE_CHECKING:
+    from backburner.store.database import Database
+
+ANY_CHANGE = "backburner"  # channel; the payload is the host of the writer
+ENGINES = "backburner:engines"  # channel: a time has changed that any engine may have to observe
 _POLL_INTERVAL = 5.0  # seconds: how long to rely on wake-ups before the ledger is read again anyway
+
+
+def host_channel(host_id: str) -> str:
+    """The channel on which a host hears that it has something to do."""
+    return f"{ANY_CHANGE}:{host_id}"
 
 
 class ChangeFeed:
     """The wake-ups of one home."""
 
-    def __init__(self, home: Home) -> None:
-        self._home = home
+    def __init__(self, home: Home, database: "Database") -> None:
+        self._home, self._database = home, database
         self.own_listener = ""  # the path of a listener that need not be woken, because its owner announces the changes
 
     def listen(self) -> wakeups.WakeupListener:
         """Return a listener that every change of the ledger wakes. The caller must close it."""
-        return wakeups.WakeupListener(self._home.create_socket_dir())
+        listener, host_id = wakeups.WakeupListener(self._home.create_socket_dir()), self._database.host_id
+
+        def heard(writer: str) -> None:
+            if not writer or writer != host_id:  # processes of this home wake the listener themselves
+                wakeups.wake_path(listener.path)
+
+        listener.on_close = self.subscribe(ANY_CHANGE, heard)
+        return listener
+
+    def subscribe(self, channel: str, heard: Callable[[str], None]) -> Callable[[], None] | None:
+        """Call `heard`, in another thread, for every notification on a channel of a ledger on Postgres; None for a file.
+
+        An empty payload means that something may have been missed before. The returned function ends the subscription.
+        """
+        notifications = self._database.notifications
+        return notifications.subscribe(channel, heard) if notifications else None
 
     def announce(self) -> bool:
         """Wake every listener after a commit; True if the engine was among them."""

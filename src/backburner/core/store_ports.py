@@ -90,6 +90,12 @@ class RunQueue(Protocol):
     def end_unobserved(self, error: str, now: int) -> int: ...
 
 
+class DispatchStore(Protocol):
+    """Offers runs of lanes to the hosts that serve them."""
+
+    def offer_due(self, queues: Sequence[str], now: int) -> int | None: ...
+
+
 class RunnerQueue(Protocol):
     """The part of RunQueue that a runner needs: claiming runs and recording what happens to them."""
 

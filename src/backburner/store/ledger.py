@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from backburner.core.store_ports import (
         DeliveryStore,
         DeviceStore,
+        DispatchStore,
         EventStore,
         ExternalTaskStore,
         GrantStore,
@@ -74,6 +75,12 @@ class Ledger:
         from backburner.store.records import RecordRepository
 
         return RecordRepository(self.database)
+
+    @on_first_use
+    def dispatch(self) -> "DispatchStore":
+        from backburner.store.dispatch import DispatchRepository
+
+        return DispatchRepository(self.database)
 
     @on_first_use
     def sessions(self) -> "SessionStore":

@@ -1,4 +1,5 @@
 """The tables of a ledger on Postgres: created and upgraded by `backburner migrate`, never by opening.
+So are the job queue and the triggers of `postgres_dispatch.py`.
 
 `_BASELINE` is the schema of version 18. From then on, the numbered migrations of `migrations.py` apply to both databases; they are
 written in the words of SQLite, and `translated` replaces those that Postgres does not know. Text is compared byte by byte
@@ -12,6 +13,7 @@ import psycopg
 
 from backburner.core.errors import LedgerTooNew, LedgerUnavailable
 from backburner.core.ledger_url import shown
+from backburner.store import postgres_dispatch
 from backburner.store.migrations import MIGRATIONS, VERSION
 from backburner.store.postgres import SCHEMA, WRITER_LOCK, connect, unavailable
 
@@ -54,6 +56,7 @@ def migrate(url: str, *, host_id: str, home: str, take_over: bool = False) -> Mi
                     connection.execute("INSERT INTO schema (version, host_id, home) VALUES (0, '', '')")
                 for number in range(before or _BASELINE_VERSION, VERSION):
                     _execute(connection, MIGRATIONS[number])
+                postgres_dispatch.install(connection)
                 connection.execute("UPDATE schema SET version = %s, host_id = %s, home = %s", (VERSION, host_id, home))
     except psycopg.Error as error:
         raise unavailable(error, address) from None

@@ -26,6 +26,8 @@ class SqliteDatabase:
     """One connection to a ledger file. Not thread-safe."""
 
     dialect = "sqlite"
+    host_id = ""
+    notifications = None
 
     def __init__(self, path: str, *, vfs: str | None = None, exclusive: bool = False, setup_lock: str | None = None) -> None:
         self.path = path
