@@ -9,7 +9,7 @@ import pytest
 from conftest import wait_until
 from postgres_server import HOST_ID, LedgerDatabase, PostgresServer
 
-from backburner.core.errors import LedgerUnreachable, StaleRun
+from backburner.core.errors import LedgerUnreachable
 from backburner.core.models import Approval, ProcessId
 from backburner.engine.dispatch import ProcrastinateDispatch
 from backburner.store.ledger import Ledger, open_postgres_ledger
@@ -64,9 +64,7 @@ class Host:
     async def begin(self, run_id: str) -> None:
         if self.problems:
             raise self.problems.pop()
-        try:
-            self._claim(run_id)
-        except StaleRun:
+        if not self.claim(run_id):
             self.refused.append(run_id)
             return
         self.begun.append(run_id)
@@ -76,11 +74,8 @@ class Host:
             self.let_go.append(run_id)
             raise
 
-    def _claim(self, run_id: str) -> None:
-        with self._ledger.database.transaction():
-            claimed = "UPDATE runs SET state = 'running', owner = ?, started_at = ? WHERE run_id = ? AND state = 'pending'"
-            if not self._ledger.database.write(claimed, (str(self._owner), NOW, run_id)):
-                raise StaleRun(run_id=run_id)
+    def claim(self, run_id: str) -> bool:
+        return bool(self._ledger.dispatch.take([run_id], self._owner, NOW))
 
     def abort(self, run_id: str) -> None:
         self.aborted.append(run_id)
@@ -142,7 +137,7 @@ async def test_a_job_whose_run_is_taken_is_simply_done(ledger: Ledger, host: Hos
     submit(ledger, "task_taken")
     postgres_server.administer("ALTER TABLE backburner.runs DISABLE TRIGGER dispatch_changed", "handed_out")  # so that the job remains
     try:
-        host._claim("task_taken")
+        host.claim("task_taken")
     finally:
         postgres_server.administer("ALTER TABLE backburner.runs ENABLE TRIGGER dispatch_changed", "handed_out")
     assert jobs(postgres_server) == [("task_taken", "todo")]

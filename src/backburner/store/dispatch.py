@@ -1,20 +1,37 @@
-"""Offers runs of lanes to the hosts that serve them. On Postgres a trigger does that when a run may start; see `postgres_dispatch.py`."""
+"""Offers runs of lanes to the hosts that serve them, and claims those that a host was handed.
+
+On Postgres a trigger offers a run as soon as it may start; see `postgres_dispatch.py`.
+"""
 
 from collections.abc import Sequence
 
+from backburner.core.claims import ClaimedRun
 from backburner.core.light_typing import TYPE_CHECKING
+from backburner.core.models import ProcessId
 
 if TYPE_CHECKING:
+    from backburner.store.claims import Claims
     from backburner.store.database import Database
 
 _LATER = "FROM runs WHERE state = 'pending' AND blocked = 0 AND due_at IS NOT NULL AND runner IN"
 
 
 class DispatchRepository:
-    """The runs of lanes that must not start before a certain time."""
+    """The runs of lanes, which several hosts may start."""
 
-    def __init__(self, db: "Database") -> None:
-        self._db = db
+    def __init__(self, db: "Database", claims: "Claims") -> None:
+        self._db, self._claims = db, claims
+
+    def take(self, run_ids: Sequence[str], owner: ProcessId, now: int) -> Sequence[ClaimedRun]:
+        """Assign those of these runs to `owner` that are still pending. On disk before anything is started.
+
+        StaleRun, and none is assigned, if this host has been fenced.
+        """
+        pending = f"SELECT run_id FROM runs WHERE state = 'pending' AND blocked = 0 AND run_id IN ({', '.join('?' * len(run_ids))})"
+        with self._db.transaction():
+            found = {row[0] for row in self._db.execute(pending, run_ids)}
+            claimable = [self._claims.work(run_id) for run_id in run_ids if run_id in found]
+            return [work._replace(run=self._claims.take(work.run, owner, now)) for work in claimable]
 
     def offer_due(self, queues: Sequence[str], now: int) -> int | None:
         """Offer the runs in these queues whose time has come; returns the earliest time of the others. Any host may call it."""

@@ -1,7 +1,7 @@
 """The ledger of a home: its repositories over one database. This is the only place where they are composed."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from backburner.core.light_typing import TYPE_CHECKING
@@ -63,6 +63,10 @@ class Ledger:
         return self._writers.runs
 
     @property
+    def dispatch(self) -> "DispatchStore":
+        return self._writers.dispatch
+
+    @property
     def recurring(self) -> "RecurringStore":
         return self._writers.recurring
 
@@ -75,12 +79,6 @@ class Ledger:
         from backburner.store.records import RecordRepository
 
         return RecordRepository(self.database)
-
-    @on_first_use
-    def dispatch(self) -> "DispatchStore":
-        from backburner.store.dispatch import DispatchRepository
-
-        return DispatchRepository(self.database)
 
     @on_first_use
     def sessions(self) -> "SessionStore":
@@ -183,8 +181,12 @@ def open_ledger(path: str, *, setup_lock: str | None = None, vfs: str | None = N
     return Ledger(SqliteDatabase(path, vfs=vfs, exclusive=exclusive, setup_lock=setup_lock), os.path.dirname(path))
 
 
-def open_postgres_ledger(url: str, root: str, host_id: str = "") -> Ledger:
-    """Open a ledger on Postgres for the home `root`. Changes nothing: `backburner migrate` creates and upgrades its tables."""
+def open_postgres_ledger(url: str, root: str, host_id: str = "", environment: Mapping[str, str] | None = None) -> Ledger:
+    """Open a ledger on Postgres for the home `root`. Changes nothing: `backburner migrate` creates and upgrades its tables.
+
+    `environment` is for runs that were submitted on another host.
+    """
     from backburner.store.postgres import PostgresDatabase
 
-    return Ledger(PostgresDatabase(url, host_id=host_id, private_folder=os.path.join(root, "environments")), root)
+    private = os.path.join(root, "environments")
+    return Ledger(PostgresDatabase(url, host_id=host_id, private_folder=private, environment=environment), root)

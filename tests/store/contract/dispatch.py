@@ -1,12 +1,24 @@
 """Offering runs of lanes to the hosts that serve them."""
 
+from backburner.core.states import RunState
 from backburner.store.ledger import Ledger
-from contract.cases import NOW, claimed, submit
+from contract.cases import NOW, OURS, THEIRS, Open, claimed, latest, submit
 
 GPU, CPU = "engine/gpu", "engine/cpu"
 
 
 class DispatchContract:
+    def test_the_runs_that_a_host_was_handed_are_claimed_unless_somebody_has_them(self, ledger: Ledger, open_ledger: Open) -> None:
+        for name in "abcd":
+            submit(ledger, f"task_{name}", runner=GPU, after=("task_a",) if name == "d" else ())
+        other = open_ledger()
+        assert [work.run.run_id for work in other.dispatch.take(("task_b",), THEIRS, NOW)] == ["task_b"]
+        taken = ledger.dispatch.take(("task_c", "task_b", "task_a", "task_d", "task_gone"), OURS, NOW)
+        assert [(work.run.run_id, work.run.owner, work.run.state) for work in taken] == [
+            (run_id, OURS, RunState.RUNNING) for run_id in ("task_c", "task_a")
+        ]
+        assert latest(ledger, "task_b").owner == THEIRS and latest(ledger, "task_d").state == RunState.PENDING
+
     def test_runs_whose_time_has_come_are_offered(self, ledger: Ledger) -> None:
         for name, runner, start_at in (
             ("now", GPU, None),
