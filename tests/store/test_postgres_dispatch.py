@@ -77,7 +77,7 @@ def observer(ledger: Ledger, database: LedgerDatabase) -> Iterator[Observer]:
         yield Observer(connection)
 
 
-CHANGE = ("backburner", HOST_ID)
+CHANGE, ENGINES, FOR_H1 = ("backburner", HOST_ID), ("backburner:engines", HOST_ID), ("backburner:h1", HOST_ID)
 
 
 # -- offers
@@ -118,7 +118,7 @@ def test_a_run_is_offered_when_the_task_it_waits_for_has_ended(ledger: Ledger, o
 
 def test_a_run_is_offered_when_its_time_has_come(ledger: Ledger, observer: Observer) -> None:
     submit(ledger, runner=LANE, start_at=NOW + 10)
-    assert observer.jobs() == [] and ("backburner:engines", "") in observer.heard()
+    assert observer.jobs() == [] and ENGINES in observer.heard()
     ledger.dispatch.offer_due((LANE,), NOW + 10)
     assert observer.offered() == ["task_x"]
 
@@ -150,7 +150,7 @@ def test_a_cancel_aborts_the_job_and_wakes_the_host_of_the_run(ledger: Ledger, o
     ledger.tasks.request_cancel("task_x", NOW)
     assert latest(ledger, "task_x").cancel_requested_at
     assert observer.rows("SELECT status::text, abort_requested FROM procrastinate_jobs") == [("doing", True)]
-    assert ("backburner:h1", "") in observer.heard()
+    assert FOR_H1 in observer.heard()
 
 
 def test_the_name_of_a_long_lane_is_shortened_as_the_engine_does(ledger: Ledger, observer: Observer) -> None:
@@ -211,14 +211,14 @@ def test_a_change_is_announced_once_with_the_host_that_made_it(ledger: Ledger, o
 
 def test_a_host_is_woken_by_a_run_that_only_it_may_start(ledger: Ledger, observer: Observer) -> None:
     submit(ledger, runner="agents:local@h1")
-    assert sorted(observer.heard()) == [CHANGE, ("backburner:h1", "")]
+    assert sorted(observer.heard()) == [CHANGE, FOR_H1]
     submit(ledger, "task_other", runner="engine@h2")
     assert observer.heard() == [CHANGE]
 
 
 def test_engines_are_woken_by_a_new_time_of_a_recurring_task(ledger: Ledger, observer: Observer) -> None:
     recurring(ledger)
-    assert sorted(observer.heard()) == [CHANGE, ("backburner:engines", "")]
+    assert sorted(observer.heard()) == [CHANGE, ENGINES]
 
 
 # -- installation

@@ -5,7 +5,7 @@ server; the connection for that is opened by whoever waits, and not by a command
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from backburner.core.light_typing import TYPE_CHECKING
 from backburner.system import wakeups
@@ -14,14 +14,9 @@ from backburner.system.home import Home
 if TYPE_CHECKING:
     from backburner.store.database import Database
 
-ANY_CHANGE = "backburner"  # channel; the payload is the host of the writer
-ENGINES = "backburner:engines"  # channel: a time has changed that any engine may have to observe
+_ANY_CHANGE = "backburner"  # channels, as in `store/postgres_dispatch.py`; the payload is the host of the writer
+_ENGINES = "backburner:engines"
 _POLL_INTERVAL = 5.0  # seconds: how long to rely on wake-ups before the ledger is read again anyway
-
-
-def host_channel(host_id: str) -> str:
-    """The channel on which a host hears that it has something to do."""
-    return f"{ANY_CHANGE}:{host_id}"
 
 
 class ChangeFeed:
@@ -33,14 +28,28 @@ class ChangeFeed:
 
     def listen(self) -> wakeups.WakeupListener:
         """Return a listener that every change of the ledger wakes. The caller must close it."""
-        listener, host_id = wakeups.WakeupListener(self._home.create_socket_dir()), self._database.host_id
-
-        def heard(writer: str) -> None:
-            if not writer or writer != host_id:  # processes of this home wake the listener themselves
-                wakeups.wake_path(listener.path)
-
-        listener.on_close = self.subscribe(ANY_CHANGE, heard)
+        listener = wakeups.WakeupListener(self._home.create_socket_dir())
+        listener.on_close = self._hear_others((_ANY_CHANGE,), lambda: wakeups.wake_path(listener.path))
         return listener
+
+    def hear_other_hosts(self, heard: Callable[[], object]) -> Callable[[], None]:
+        """Call `heard`, in another thread, if another host has something for the engine of this one. The returned function ends that."""
+        return self._hear_others((f"{_ANY_CHANGE}:{self._database.host_id}", _ENGINES), heard)
+
+    def _hear_others(self, channels: Sequence[str], heard: Callable[[], object]) -> Callable[[], None]:
+        host_id = self._database.host_id
+
+        def hear(writer: str) -> None:
+            if not writer or writer != host_id:  # processes of this home wake each other
+                heard()
+
+        subscriptions = [self.subscribe(channel, hear) for channel in channels]
+
+        def end() -> None:
+            for unsubscribe in filter(None, subscriptions):
+                unsubscribe()
+
+        return end
 
     def subscribe(self, channel: str, heard: Callable[[str], None]) -> Callable[[], None] | None:
         """Call `heard`, in another thread, for every notification on a channel of a ledger on Postgres; None for a file.

@@ -7,8 +7,8 @@ A run in the queue of a lane (`engine/gpu`) is offered as a job to every host th
 (`engine@HOST`) needs no job, because nobody else may start it: its host is woken and claims it. Runs of embedding programs have neither
 character in their queue.
 
-Channels: `backburner` after every event, with the host that wrote it; `backburner:HOST` if that host has something to do;
-`backburner:engines` if a time has changed that any engine may have to observe.
+Channels: `backburner` after every event; `backburner:HOST` if that host has something to do; `backburner:engines` if a time has changed
+that any engine may have to observe. The payload is the host of the writer, whose processes wake each other without the server.
 """
 
 from importlib.util import find_spec
@@ -57,6 +57,10 @@ def _sql_folder() -> Path:
 
 
 _FUNCTIONS = f"""
+CREATE OR REPLACE FUNCTION announce(channel TEXT) RETURNS VOID LANGUAGE sql AS $$
+    SELECT pg_notify(channel, coalesce(current_setting('{SCHEMA}.host', TRUE), ''))
+$$;
+
 -- the queue of Procrastinate for a lane
 CREATE OR REPLACE FUNCTION dispatch_queue(runner TEXT) RETURNS TEXT LANGUAGE sql IMMUTABLE STRICT AS $$
     SELECT CASE WHEN octet_length(runner) <= {_LONGEST_QUEUE} THEN runner
@@ -85,10 +89,10 @@ BEGIN
     IF changed AND NEW.state = 'pending' AND NEW.blocked = 0 THEN
         IF strpos(NEW.runner, '/') = 0 THEN
             IF strpos(NEW.runner, '@') > 0 THEN
-                PERFORM pg_notify('{SCHEMA}:' || split_part(NEW.runner, '@', 2), '');
+                PERFORM announce('{SCHEMA}:' || split_part(NEW.runner, '@', 2));
             END IF;
         ELSIF NEW.due_at IS NOT NULL THEN
-            PERFORM pg_notify('{SCHEMA}:engines', '');
+            PERFORM announce('{SCHEMA}:engines');
         ELSE
             PERFORM offer_run(NEW.run_id, NEW.runner, NEW.priority);
         END IF;
@@ -99,7 +103,7 @@ BEGIN
                 WHERE queueing_lock = NEW.run_id AND status = 'doing' AND worker_id IS NOT NULL;
         END IF;
         IF NEW.host <> '' THEN
-            PERFORM pg_notify('{SCHEMA}:' || NEW.host, '');
+            PERFORM announce('{SCHEMA}:' || NEW.host);
         END IF;
     END IF;
     RETURN NULL;
@@ -132,14 +136,14 @@ $$;
 
 CREATE OR REPLACE FUNCTION announce_change() RETURNS TRIGGER LANGUAGE plpgsql {_DEFINER} AS $$
 BEGIN
-    PERFORM pg_notify('{SCHEMA}', coalesce(current_setting('{SCHEMA}.host', TRUE), ''));
+    PERFORM announce('{SCHEMA}');
     RETURN NULL;
 END
 $$;
 
 CREATE OR REPLACE FUNCTION announce_time() RETURNS TRIGGER LANGUAGE plpgsql {_DEFINER} AS $$
 BEGIN
-    PERFORM pg_notify('{SCHEMA}:engines', '');
+    PERFORM announce('{SCHEMA}:engines');
     RETURN NULL;
 END
 $$;
