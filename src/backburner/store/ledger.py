@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         EventStore,
         ExternalTaskStore,
         GrantStore,
+        HostStore,
         LedgerQueries,
         LiveWork,
         MemoryStore,
@@ -65,6 +66,10 @@ class Ledger:
     @property
     def dispatch(self) -> "DispatchStore":
         return self._writers.dispatch
+
+    @property
+    def hosts(self) -> "HostStore":
+        return self._writers.hosts
 
     @property
     def recurring(self) -> "RecurringStore":
