@@ -33,6 +33,18 @@ class DispatchRepository:
             claimable = [self._claims.work(run_id) for run_id in run_ids if run_id in found]
             return [work._replace(run=self._claims.take(work.run, owner, now)) for work in claimable]
 
+    def move(self, run_id: str, queue: str) -> bool:
+        """Move a pending run of a lane to another queue, from which it is then claimed; False if somebody has it."""
+        pending = "run_id = ? AND state = 'pending' AND blocked = 0 AND runner LIKE '%/%'"
+        with self._db.transaction():
+            return bool(self._db.write(f"UPDATE runs SET runner = ? WHERE {pending}", (queue, run_id)))
+
+    def occupying(self, run_ids: Sequence[str]) -> Sequence[str]:
+        """Those of these runs that are about to start or running."""
+        among = f"run_id IN ({', '.join('?' * len(run_ids))})"
+        rows = self._db.execute(f"SELECT run_id FROM runs WHERE state IN ('pending', 'running', 'resumed') AND {among}", run_ids)
+        return [row[0] for row in rows]
+
     def offer_due(self, queues: Sequence[str], now: int) -> int | None:
         """Offer the runs in these queues whose time has come; returns the earliest time of the others. Any host may call it."""
         if not queues:

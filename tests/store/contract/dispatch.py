@@ -2,7 +2,7 @@
 
 from backburner.core.states import RunState
 from backburner.store.ledger import Ledger
-from contract.cases import NOW, OURS, THEIRS, Open, claimed, latest, submit
+from contract.cases import NOW, OURS, THEIRS, Open, claimed, done, latest, submit
 
 GPU, CPU = "engine/gpu", "engine/cpu"
 
@@ -18,6 +18,15 @@ class DispatchContract:
             (run_id, OURS, RunState.RUNNING) for run_id in ("task_c", "task_a")
         ]
         assert latest(ledger, "task_b").owner == THEIRS and latest(ledger, "task_d").state == RunState.PENDING
+
+    def test_a_run_that_a_host_was_handed_can_be_moved_to_a_queue_of_that_host(self, ledger: Ledger) -> None:
+        for name in "abc":
+            submit(ledger, f"task_{name}", runner=GPU)
+        ledger.dispatch.take(("task_b",), OURS, NOW)
+        assert [ledger.dispatch.move(f"task_{name}", "engine@h1") for name in "aba"] == [True, False, False]
+        assert claimed(ledger, runner="engine@h1") == ["task_a"]
+        ledger.runs.settle([done("task_a")], OURS)
+        assert ledger.dispatch.occupying(("task_a", "task_b", "task_c", "task_gone")) == ["task_b", "task_c"]
 
     def test_runs_whose_time_has_come_are_offered(self, ledger: Ledger) -> None:
         for name, runner, start_at in (
