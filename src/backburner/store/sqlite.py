@@ -27,6 +27,7 @@ class SqliteDatabase:
 
     dialect = "sqlite"
     host_id = ""
+    notifications = None
     epoch: int | None = None
     host_environment: Mapping[str, str] = {}
 
