@@ -230,7 +230,7 @@ HARMLESS = {
     "say which message is the question": "UPDATE notices SET external_id = 'message 1'",
     "add a notice for a message": "INSERT INTO notices (key, task_id, project, channel, text, created_at, kind, external_id) VALUES ('k9', 'proposal', '/p', 'to:discord', 'Build?', 1, 'proposed', 'message 1')",
     "delete the events of approvals": "DELETE FROM events",
-    "pretend to be a host": "SET backburner.host = 'x'; UPDATE tasks SET approved_by = 'user' WHERE task_id = 'waiting'",
+    "pretend to be a host": "SET backburner.host_name = 'x'; UPDATE tasks SET approved_by = 'user' WHERE task_id = 'waiting'",
     "check later": "SET CONSTRAINTS ALL DEFERRED; UPDATE tasks SET approved_by = 'user' WHERE task_id = 'waiting'",
     "keep a large object": "SELECT lo_from_bytea(0, 'evil')",
 }  # fmt: skip

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import psycopg
 
-from backburner.store.postgres import SCHEMA
+from backburner.store.postgres import JOBS_SCHEMA, SCHEMA
 
 PERSON, WORKER, AGENT = "bb_person", "bb_worker", "bb_agent"
 ROLES = (PERSON, WORKER, AGENT)
@@ -123,7 +123,10 @@ def _privileges(tables: Sequence[str]) -> Sequence[str]:
         f"GRANT USAGE ON SCHEMA {SCHEMA} TO {everybody}",
         f"REVOKE ALL ON ALL TABLES IN SCHEMA {SCHEMA} FROM PUBLIC, {everybody}",
         f"GRANT SELECT ON ALL TABLES IN SCHEMA {SCHEMA} TO {everybody}",
-        f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {SCHEMA} TO {PERSON}, {WORKER}",
+        # Jobs are hints, which only workers use; for the others, triggers write them.
+        f"GRANT USAGE ON SCHEMA {JOBS_SCHEMA} TO {WORKER}",
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {JOBS_SCHEMA} TO {WORKER}",
+        f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {JOBS_SCHEMA} TO {WORKER}",
     ]
     for table in tables:
         if table in _OF_OWNER:
@@ -216,8 +219,8 @@ BEGIN
     END IF;
     IF owner IS NOT NULL AND NOT backburner.is_owner() THEN PERFORM backburner.refuse(owner); END IF;
     IF person IS NOT NULL AND NOT backburner.is_person() THEN PERFORM backburner.refuse(person); END IF;
-    IF person IS NOT NULL AND NEW.approved_by = 'user' AND NEW.approved_via !~ '[@:]' AND current_setting('backburner.host', true) <> '' AND NOT backburner.is_owner() THEN
-        NEW.approved_via := format('%s@%s:%s', NEW.approved_via, current_setting('backburner.host', true), session_user);
+    IF person IS NOT NULL AND NEW.approved_by = 'user' AND NEW.approved_via !~ '[@:]' AND current_setting('backburner.host_name', true) <> '' AND NOT backburner.is_owner() THEN
+        NEW.approved_via := format('%s@%s:%s', NEW.approved_via, current_setting('backburner.host_name', true), session_user);
     END IF;
     RETURN NEW;
 END

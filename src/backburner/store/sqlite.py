@@ -28,6 +28,7 @@ class SqliteDatabase:
     dialect = "sqlite"
     host_id = ""
     ask_password: Callable[[str], str | None] = staticmethod(lambda user: None)
+    notifications = None
     epoch: int | None = None
     host_environment: Mapping[str, str] = {}
 
