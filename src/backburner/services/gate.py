@@ -214,10 +214,9 @@ class Gate:
                 return Recheck()
             if is_ours:
                 return Recheck(reason="the command has changed since it was approved", fingerprint=now)
-        # An approval that was given for another host says nothing about the files of this one.
-        is_unapproved = task.is_unapproved or (not is_ours and task.decision.by == "user")
-        verdict = self._judge(submission, confined=is_unapproved)[0]
-        if verdict.sandbox and is_unapproved:
+        # What another host has decided, or a person for that host, says nothing about the files and the rules of this one.
+        verdict = self._judge(submission, confined=task.is_unapproved if is_ours else None)[0]
+        if verdict.sandbox and (task.is_unapproved or not is_ours):
             return Recheck(sandbox=verdict.sandbox.to_json())
         if verdict.decision == Decision.ALLOW:
             return Recheck()
