@@ -44,6 +44,12 @@ _BEGIN = {
     for durable in (True, False)
 }
 _NOT_ALLOWED = "42501"  # insufficient privilege, also what the triggers of postgres_roles.py raise
+# The user of a connection, whether the roles of postgres_roles.py exist, and what the user is
+_LOGIN = f"""
+    SELECT session_user::text, EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'bb_person'), {SCHEMA}.is_owner(), {SCHEMA}.is_person(),
+    {SCHEMA}.is_worker(), (SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = session_user)
+"""
+_HIDDEN_TABLES = f"SELECT 1 FROM pg_namespace WHERE nspname = '{SCHEMA}' AND NOT has_schema_privilege(oid, 'USAGE')"
 _NO_TABLES = ("42P01", "3F000")  # undefined table, undefined schema
 
 
@@ -198,8 +204,17 @@ class PostgresDatabase:
             (SCHEMA,),
         )
         info = self._connection.info
+        user, has_roles, is_owner, is_person, is_worker, can_administer = self.one(_LOGIN)
+        roles = (("owner", is_owner), ("person", is_person), ("worker", is_worker), ("agent", True))
+        sent = time.time()
+        (server_time,) = self.one("SELECT extract(epoch FROM clock_timestamp())::float8")
         return {
             **dict(zip(names, values, strict=True)),
+            "user": user,
+            "role": next(name for name, has_role in roles if has_role),
+            "has_roles": "yes" if has_roles else "no",
+            "can_administer": "yes" if can_administer else "no",
+            "clock_offset_ms": str(round(((sent + time.time()) / 2 - server_time) * 1000)),
             "collations": " ".join(sorted(row[0] for row in collations)),
             "encrypted": "yes" if self._connection.pgconn.ssl_in_use else "no",
             "host": info.host,
@@ -246,6 +261,10 @@ class PostgresDatabase:
             row = connection.execute("SELECT version FROM schema").fetchone()
         except psycopg.Error as error:
             if error.sqlstate in _NO_TABLES:
+                if connection.execute(_HIDDEN_TABLES).fetchone():
+                    user = connection.info.user
+                    reason = f"the database user {user} has none of the roles of its users; give it one, such as: GRANT bb_worker TO {user}"
+                    raise LedgerUnavailable(reason, path=self.path) from None
                 raise LedgerUnavailable("it has no tables yet; create them with: backburner migrate", path=self.path) from None
             raise
         version = row[0] if row else 0
@@ -259,7 +278,7 @@ class PostgresDatabase:
 
     def _unavailable(self, error: psycopg.Error) -> BackburnerError:
         if error.sqlstate == _NOT_ALLOWED:
-            return NotPermitted(user=self._connection.info.user, reason=(error.diag.message_primary or _one_line(error)))
+            return NotPermitted(user=conninfo_to_dict(self._url).get("user", ""), reason=(error.diag.message_primary or _one_line(error)))
         return unavailable(error, self.path)
 
 

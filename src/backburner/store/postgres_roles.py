@@ -6,7 +6,6 @@ their functions find tables and operators by fixed names. Docs: docs/hosts.md; r
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import psycopg
 
@@ -60,28 +59,6 @@ _EVENTS_OF_PEOPLE = (
     *("task_approved", "task_edited", "budget_extended", "granted", "revoked"),
     *("device_paired", "device_revoked", "passkey_added", "passkey_removed"),
 )
-
-
-class Login(NamedTuple):
-    """The user of a connection, and what it may do in the ledger."""
-
-    user: str
-    has_roles: bool  # whether the roles exist on the server
-    is_owner: bool  # of the tables, or a member of that role: may do everything
-    is_person: bool
-    is_worker: bool
-    can_administer: bool  # may give itself roles
-
-    @property
-    def may_work(self) -> bool:
-        """Whether it can run tasks, and not only submit them."""
-        return self.is_owner or self.is_person or self.is_worker
-
-
-LOGIN = f"""
-    SELECT session_user::text, EXISTS (SELECT 1 FROM pg_roles WHERE rolname = '{PERSON}'), {SCHEMA}.is_owner(), {SCHEMA}.is_person(),
-    {SCHEMA}.is_worker(), (SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = session_user)
-"""
 
 
 def install(connection: psycopg.Connection) -> bool:
