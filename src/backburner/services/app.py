@@ -18,8 +18,9 @@ from backburner.system.home import Home
 from backburner.system.paths import locate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from backburner.coordination.ledger_checks import Check
     from backburner.coordination.publisher import Publisher
     from backburner.services.agent_catalog import AgentCatalog
     from backburner.services.agent_runs import AgentRuns
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from backburner.services.embedding import Embedding
     from backburner.services.export import Export
     from backburner.services.gate import Gate
+    from backburner.services.hosts import Hosts
     from backburner.services.identity import Identity
     from backburner.services.inbox import Inbox
     from backburner.services.overview import Overview
@@ -84,6 +86,13 @@ class App:
     def ask_password_with(self, ask: "Callable[[str], str | None]") -> None:
         """Use this to ask for the password of the database user with which a person decides, if no file has it."""
         self._ledger.database.ask_password = ask
+
+    def server_checks(self) -> "Sequence[Check]":
+        """What `join` and `doctor` say about the server of a ledger on Postgres; nothing for a file."""
+        from backburner.coordination.ledger_checks import login_of, problems_of
+
+        settings = self._ledger.database.server_settings()
+        return [*problems_of(settings), *login_of(settings, self.config.text("store.person"))] if settings else []
 
     def become_person(self) -> None:
         """Open the ledger with the database user that decides, for a process that records what people decide elsewhere."""
@@ -146,6 +155,12 @@ class App:
         from backburner.services.sessions import Sessions
 
         return Sessions(self._ledger.sessions, self.changes, self.now)
+
+    @cached_property
+    def hosts(self) -> "Hosts":
+        from backburner.services.hosts import Hosts
+
+        return Hosts(self._ledger.hosts, self.config_file, self.identity, self.changes, self.now, self.host_id)
 
     @cached_property
     def inbox(self) -> "Inbox":

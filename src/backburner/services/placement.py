@@ -18,8 +18,8 @@ def placed(work: ClaimedRun, host_id: str, host_name: str, config: Config) -> Cl
     if task.origin_host == host_id:
         return work
     label = next((label for label in labels_of(lane_of(task.place)) if label.startswith(PROJECT)), "")
-    root = config.projects.get(label.removeprefix(PROJECT)) if label else None
-    if root is None:
+    root = os.path.expanduser(config.projects.get(label.removeprefix(PROJECT), "")) if label else ""
+    if not root:
         cwd = task.spec.cwd
         if not os.path.isdir(cwd):
             name = label.removeprefix(PROJECT) or os.path.basename(task.project) or "NAME"
