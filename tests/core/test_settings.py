@@ -76,7 +76,7 @@ def test_an_unknown_section_is_reported_with_its_line_and_the_valid_ones(text: s
     assert (
         error_message(text)
         == f"{PATH}, line 2: unknown section 'comands'; valid sections: agents, approval, channels, commands, engine, integrations, mcp, models, "
-        "notify, sandbox, store, tasks, telemetry, web, webhooks, worker"
+        "notify, sandbox, store, tasks, telemetry, web, webhooks"
     )
 
 

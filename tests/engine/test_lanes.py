@@ -13,7 +13,7 @@ from backburner.core.models import AGENT_LANE, ENGINE, Approval, ProcessId, Run
 from backburner.core.ports import Outcome
 from backburner.core.states import Result, RunState
 from backburner.engine.dispatch import ProcrastinateDispatch
-from backburner.engine.lanes import LaneWork
+from backburner.engine.lanes import AgentRuns, HandedOutRuns, LaneWork
 from backburner.execution.runner import Runner
 from backburner.store.ledger import Ledger, open_postgres_ledger
 from backburner.store.postgres import dispatch_conninfo
@@ -68,28 +68,23 @@ class Host:
         self.now = NOW
         self.executor = EventExecutor()
         self.listener = PostgresListener(url)
-        home = Home(str(folder)).make()
+        commands = HandedOutRuns(ledger.runs, ledger.dispatch)
+        self.runner = commands.runner = Runner(
+            commands, ledger.queries, self.executor, Home(str(folder)).make(), lambda: self.now, runner="", owner=OWNER, cap=2, grace=1.0,
+            changed=lambda: self.wake(),
+        )  # fmt: skip
+        dispatch = ProcrastinateDispatch(dispatch_conninfo(url), self.listener.subscribe)
+        agents = AgentRuns(ledger.dispatch, HOST_ID, lambda: self.wake())
         self.lanes = LaneWork(
-            ProcrastinateDispatch(dispatch_conninfo(url), self.listener.subscribe),
-            ledger.dispatch,
-            lambda queue, changed: Runner(
-                queue, ledger.queries, self.executor, home, lambda: self.now, runner="", owner=OWNER, cap=2, grace=1.0, changed=changed
-            ),
-            ledger.runs,
-            HOST_ID,
-            ["gpu", "cpu"],
-            {ENGINE: 2, AGENT_LANE: 1},
-            lambda: self.now,
-            self,  # type: ignore[arg-type]
+            dispatch, ledger.dispatch, commands, agents, ["gpu", "cpu"], {ENGINE: 2, AGENT_LANE: 1}, lambda: self.now, lambda: self.wake()
         )
 
     def wake(self) -> None:
         asyncio.get_running_loop().call_soon(self.tick)
 
-    wake_others = wake
-
     def tick(self) -> None:
         self.lanes.tick()
+        self.runner.tick()
 
     @property
     def started(self) -> list[str]:
@@ -115,6 +110,7 @@ async def host(database: LedgerDatabase, ledger: Ledger, tmp_path: Path) -> Asyn
     host.lanes.start()
     yield host
     await host.lanes.close()
+    await host.runner.stop()
     host.listener.close()
 
 

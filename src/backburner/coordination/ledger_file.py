@@ -52,15 +52,6 @@ def _own_environment(environ: "Mapping[str, str]") -> "Mapping[str, str]":
     return {name: value for name, value in environ.items() if not name.startswith(("BACKBURNER_", "PG"))}
 
 
-def job_queue_address(config: "Config") -> str:
-    """How to connect to the job queue of a ledger on Postgres; empty if the ledger is a file."""
-    if not (url := config.text("store.url")):
-        return ""
-    from backburner.store.postgres import dispatch_conninfo
-
-    return dispatch_conninfo(url)
-
-
 def migrate_home_ledger(home: "Home", config: "Config") -> "Migrated | None":
     """Create or upgrade the tables of a ledger on Postgres, and join it; None if the ledger is a file. Daemons of the older version are stopped."""
     if not (url := config.text("store.url")):

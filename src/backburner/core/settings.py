@@ -104,8 +104,6 @@ SETTINGS: dict[str, Setting] = {
     "store.url": Setting(
         "", "Address of a ledger on Postgres, such as postgresql://backburner@db.example.net/backburner; empty for a file in the home."
     ),
-    "worker.lanes": Setting((), 'Labels of the lanes whose tasks of other hosts run on this host, such as ["gpu"].'),
-    "worker.capacity": Setting(5, "Maximum number of commands of these lanes that run on this host at the same time.", 1),
     "sandbox.level": Setting(
         "auto", "The best sandbox to use: auto, full, partial or none. Without a sandbox, every command needs approval."
     ),

@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING
 from backburner.coordination.daemon_process import DaemonProcess
 from backburner.coordination.launcher import process_command, rotate_log
 from backburner.core.errors import BackburnerError
-from backburner.core.models import AGENT_LANE, ENGINE, LOCAL_AGENT_LANE, TRACE_CURSOR, ProcessId, Run
+from backburner.core.models import AGENT_LANE, ENGINE, LOCAL_AGENT_LANE, TRACE_CURSOR, ProcessId
 from backburner.core.ports import Executor
-from backburner.core.queues import lane_of, lanes_served
 from backburner.core.settings import Config
-from backburner.core.store_ports import RunnerQueue
 from backburner.engine.child_processes import AGENT_PROCESS, INTEGRATIONS_PROCESS, ChildProcesses
 from backburner.engine.recovery import RunRecovery
 from backburner.execution.runner import Runner
@@ -26,7 +24,6 @@ from backburner.system import capacity, processes, wakeups
 from backburner.system.home import opencode_server_files
 
 if TYPE_CHECKING:
-    from backburner.engine.lanes import LaneWork
     from backburner.engine.scheduler import Scheduler
 
 log = logging.getLogger("backburner")
@@ -54,10 +51,23 @@ class Engine:
         self._cleaning: asyncio.Task[None] | None = None
         loop = asyncio.get_running_loop()
         self._stop_hearing = parts.changes.hear_other_hosts(lambda: _call_in(loop, self._other_host_called))
+        config = parts.config.current
         if parts.config.problem:
             log.warning("Nothing is started until the settings are valid again: %s", parts.config.problem)
-        self._runner = self._new_runner(parts.runs, ENGINE, self._max_concurrent(), process.wake_others)
-        self._lanes = self._serve_lanes()
+        self._runner = Runner(
+            parts.runs,
+            parts.queries,
+            executor,
+            self._home,
+            parts.clock,
+            runner=ENGINE,
+            owner=processes.myself(),
+            cap=self._max_concurrent(),
+            grace=config.number("commands.cancel_grace_seconds"),
+            changed=process.wake_others,
+            recheck=lambda work: parts.gate.recheck(work.task, work.environment),
+            admit=lambda wanted: capacity.allowed_starts(parts.config.current, wanted),
+        )
         self._recovery = RunRecovery(
             self._home,
             parts.live_work,
@@ -65,59 +75,10 @@ class Engine:
             parts.sessions,
             parts.catalog,
             self._runner,
-            self._runner_of,
             self._watch,
             process.wake_others,
             parts.clock,
         )
-
-    def _new_runner(self, queue: RunnerQueue, name: str, cap: int, changed: Callable[[], None]) -> Runner:
-        parts = self._parts
-        return Runner(
-            queue,
-            parts.queries,
-            self._executor,
-            self._home,
-            parts.clock,
-            runner=name,
-            owner=processes.myself(),
-            cap=cap,
-            grace=parts.config.current.number("commands.cancel_grace_seconds"),
-            changed=changed,
-            recheck=lambda work: parts.gate.recheck(work.task, work.environment),
-            admit=lambda wanted: capacity.allowed_starts(parts.config.current, wanted),
-        )
-
-    def _serve_lanes(self) -> "LaneWork | None":
-        """Start to take runs of the lanes that this host serves; None if it serves none, or the ledger is a file."""
-        parts, config = self._parts, self._parts.config.current
-        labels = config.listed("worker.lanes")
-        if not labels or not parts.job_queue or parts.config.problem:
-            return None
-        from backburner.engine.dispatch import ProcrastinateDispatch
-        from backburner.engine.lanes import LaneWork
-
-        lanes = LaneWork(
-            ProcrastinateDispatch(parts.job_queue, parts.changes.subscribe),
-            parts.dispatch,
-            lambda queue, changed: self._new_runner(queue, "", config.whole("worker.capacity"), changed),
-            parts.runs,
-            parts.live_work.host_id,
-            lanes_served(labels),
-            {
-                ENGINE: config.whole("worker.capacity"),
-                AGENT_LANE: config.whole("models.max_concurrent"),
-                LOCAL_AGENT_LANE: config.whole("tasks.max_concurrent"),
-            },
-            parts.clock,
-            self._process,
-        )
-        lanes.start()
-        return lanes
-
-    def _runner_of(self, run: Run) -> Runner:
-        """The runner that watches a run."""
-        return self._lanes.runner if self._lanes and lane_of(run.runner) else self._runner
 
     def tick(self) -> None:
         """Do everything that is due now.
@@ -126,8 +87,6 @@ class Engine:
         """
         self._recovery.take_over()
         self._runner.tick()
-        if self._lanes:
-            self._lanes.tick()
         if self._parts.config.problem:
             return
         if self._clean_up_timer is None:
@@ -142,7 +101,6 @@ class Engine:
         """Whether anything runs, is scheduled, or must be delivered or watched."""
         return bool(
             self._runner.busy
-            or self._lanes
             or (self._cleaning and not self._cleaning.done())
             or self._parts.live_work.active_runs()
             or self._parts.live_work.pending_runners()
@@ -154,8 +112,7 @@ class Engine:
 
     def config_changed(self, config: Config) -> None:
         self._runner.cap = self._max_concurrent()
-        for runner in (self._runner, *([self._lanes.runner] if self._lanes else [])):
-            runner.grace = config.number("commands.cancel_grace_seconds")
+        self._runner.grace = config.number("commands.cancel_grace_seconds")
         self._executor.output_cap = config.whole("commands.output_cap_mb") << 20
 
     def _max_concurrent(self) -> int:
@@ -172,8 +129,6 @@ class Engine:
         if self._sending:
             self._sending.cancel()  # the process that it started continues
         self._children.release()
-        if self._lanes:
-            await self._lanes.close()
         await self._runner.stop()
         for descriptor in self._watched.values():
             asyncio.get_running_loop().remove_reader(descriptor)

@@ -2,16 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
 
-from backburner.coordination.daemon_process import DaemonProcess
 from backburner.core.claims import ClaimedRun, RunResult, Settled
 from backburner.core.errors import StaleRun
 from backburner.core.models import AGENT_LANE, ENGINE, LOCAL_AGENT_LANE, Clock, ProcessId
 from backburner.core.ports import Dispatch
 from backburner.core.queues import at_host
-from backburner.core.store_ports import DispatchStore, RunnerQueue, RunQueue
+from backburner.core.store_ports import DispatchStore, RunQueue
 from backburner.execution.runner import Runner
 
 log = logging.getLogger("backburner")
@@ -131,22 +129,19 @@ class LaneWork:
         self,
         dispatch: Dispatch,
         store: DispatchStore,
-        new_runner: "Callable[[RunnerQueue, Callable[[], None]], Runner]",
-        runs: RunQueue,
-        host_id: str,
+        commands: HandedOutRuns,
+        agents: AgentRuns,
         lanes: Sequence[str],
-        seats: Mapping[str, int],
+        seats: dict[str, int],
         clock: Clock,
-        process: DaemonProcess,
+        wake: Callable[[], None],
     ) -> None:
         """`lanes` are those that the host serves; `seats` how many runs of each base may run here, zero to serve none.
 
-        `new_runner` is called with a queue, and with what the runner must call when it has changed something.
+        `wake` causes another `tick`.
         """
-        self._dispatch, self._store, self._clock, self._process = dispatch, store, clock, process
-        self._commands, self._agents = HandedOutRuns(runs, store), AgentRuns(store, host_id, process.wake_others)
-        queue: Any = self._commands  # which has a part of its methods as attributes
-        self.runner = self._commands.runner = new_runner(queue, self._changed)
+        self._dispatch, self._store, self._commands, self._agents = dispatch, store, commands, agents
+        self._clock, self._wake = clock, wake
         self._queues = {base: [f"{base}/{lane}" for lane in lanes] for base in (ENGINE, AGENT_LANE, LOCAL_AGENT_LANE) if seats.get(base)}
         self._seats = seats
         self._working: list[asyncio.Task[None]] = []
@@ -167,8 +162,7 @@ class LaneWork:
             await asyncio.sleep(_RETRY_DELAY)
 
     def tick(self) -> None:
-        """Start and stop what is to be, free the seats of what has ended, and offer the runs of these lanes that are due now."""
-        self.runner.tick()
+        """Free the seats of what has ended, and offer the runs of these lanes that are due now."""
         self._commands.free_seats()
         self._agents.free_seats()
         if self._offering:
@@ -178,11 +172,7 @@ class LaneWork:
         due = self._store.offer_due([queue for queues in self._queues.values() for queue in queues], now)
         if due is not None:
             seconds = min(_LONGEST_SLEEP, max(0.0, (due - now) / 1000))
-            self._offering = asyncio.get_running_loop().call_later(seconds, self._process.wake)
-
-    def _changed(self) -> None:
-        self._commands.free_seats()
-        self._process.wake_others()
+            self._offering = asyncio.get_running_loop().call_later(seconds, self._wake)
 
     async def close(self) -> None:
         """Take nothing any more. What has begun continues."""
@@ -191,7 +181,6 @@ class LaneWork:
         for task in self._working:
             task.cancel()
         await asyncio.gather(*self._working, return_exceptions=True)
-        await self.runner.stop()
 
 
 def _resolve(future: "asyncio.Future[None]") -> None:

@@ -5,19 +5,10 @@ from typing import NamedTuple
 
 from backburner.coordination.changes import ChangeFeed
 from backburner.coordination.config_file import ConfigFile
-from backburner.coordination.ledger_file import job_queue_address, open_home_ledger
+from backburner.coordination.ledger_file import open_home_ledger
 from backburner.core.models import Clock
 from backburner.core.settings import Config
-from backburner.core.store_ports import (
-    DeliveryStore,
-    DispatchStore,
-    EventStore,
-    LedgerQueries,
-    LiveWork,
-    RecurringStore,
-    RunQueue,
-    SessionStore,
-)
+from backburner.core.store_ports import DeliveryStore, EventStore, LedgerQueries, LiveWork, RecurringStore, RunQueue, SessionStore
 from backburner.services.agent_catalog import AgentCatalog
 from backburner.services.app import App
 from backburner.services.approvals import Approvals
@@ -42,8 +33,6 @@ class EngineParts(NamedTuple):
     changes: ChangeFeed
     live_work: LiveWork
     runs: RunQueue
-    dispatch: DispatchStore
-    job_queue: str  # how to connect to it; empty if the ledger is a file
     queries: LedgerQueries
     recurring: RecurringStore
     deliveries: DeliveryStore
@@ -78,8 +67,6 @@ def open_engine_parts(home: Home, environ: dict[str, str], flags: dict[str, str]
         changes=app.changes,
         live_work=ledger.live_work,
         runs=ledger.runs,
-        dispatch=ledger.dispatch,
-        job_queue=job_queue_address(config.current),
         queries=ledger.queries,
         recurring=ledger.recurring,
         deliveries=ledger.deliveries,
