@@ -5,10 +5,20 @@ from typing import NamedTuple
 
 from backburner.coordination.changes import ChangeFeed
 from backburner.coordination.config_file import ConfigFile
-from backburner.coordination.ledger_file import open_home_ledger
+from backburner.coordination.ledger_file import dispatch_connection, open_home_ledger
 from backburner.core.models import Clock
 from backburner.core.settings import Config
-from backburner.core.store_ports import DeliveryStore, EventStore, LedgerQueries, LiveWork, RecurringStore, RunQueue, SessionStore
+from backburner.core.store_ports import (
+    DeliveryStore,
+    DispatchStore,
+    EventStore,
+    HostStore,
+    LedgerQueries,
+    LiveWork,
+    RecurringStore,
+    RunQueue,
+    SessionStore,
+)
 from backburner.services.agent_catalog import AgentCatalog
 from backburner.services.app import App
 from backburner.services.approvals import Approvals
@@ -34,6 +44,8 @@ class EngineParts(NamedTuple):
     live_work: LiveWork
     runs: RunQueue
     queries: LedgerQueries
+    hosts: HostStore
+    dispatch: DispatchStore
     recurring: RecurringStore
     deliveries: DeliveryStore
     sessions: SessionStore
@@ -44,7 +56,17 @@ class EngineParts(NamedTuple):
     proposals: Proposals
     retention: Retention
     suggestions: Suggestions
+    open_for_lease: Callable[[], tuple[HostStore, Callable[[], None]]]
     close: Callable[[], None]
+
+    @property
+    def host_id(self) -> str:
+        """The host of this home in a ledger on Postgres; empty for a ledger file."""
+        return self.live_work.host_id
+
+    def dispatch_connection(self) -> str:
+        """The parameters of a connection to the job queue of a ledger on Postgres."""
+        return dispatch_connection(self.config.current)
 
 
 def open_engine_parts(home: Home, environ: dict[str, str], flags: dict[str, str] | None = None) -> EngineParts:
@@ -55,6 +77,10 @@ def open_engine_parts(home: Home, environ: dict[str, str], flags: dict[str, str]
     config = ConfigFile(home, environ, flags, tolerant=True)
     ledger = open_home_ledger(home, config)
     app = App(home, ledger, config, environ)
+
+    def open_for_lease() -> tuple[HostStore, Callable[[], None]]:
+        other = open_home_ledger(home, config, for_lease=True)
+        return other.hosts, other.close
 
     def close() -> None:
         ledger.checkpoint()
@@ -68,6 +94,8 @@ def open_engine_parts(home: Home, environ: dict[str, str], flags: dict[str, str]
         live_work=ledger.live_work,
         runs=ledger.runs,
         queries=ledger.queries,
+        hosts=ledger.hosts,
+        dispatch=ledger.dispatch,
         recurring=ledger.recurring,
         deliveries=ledger.deliveries,
         sessions=ledger.sessions,
@@ -78,6 +106,7 @@ def open_engine_parts(home: Home, environ: dict[str, str], flags: dict[str, str]
         proposals=app.proposals,
         retention=app.retention,
         suggestions=app.suggestions,
+        open_for_lease=open_for_lease,
         close=close,
     )
 
