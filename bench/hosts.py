@@ -30,13 +30,8 @@ TIME = ["date", "+%s%N"]  # a command whose output is when it started
 _CONFIG = """
 [approval]
 yes_without_terminal = true
-[store]
-url = "{url}"
-"""
-_WORKER = """
-[worker]
-lanes = ["{lane}"]
-capacity = {seats}
+[commands]
+auto_cleanup = false
 """
 
 
@@ -46,11 +41,12 @@ class Host(BenchHome):
     def __init__(self, folder: Path, url: str, *, serves: bool) -> None:
         folder.mkdir()
         super().__init__(folder, None)
-        (self.root / "config.toml").write_text(_CONFIG.format(url=url) + (_WORKER.format(lane=LANE, seats=SEATS) if serves else ""))
-        self.cli("migrate")
+        (self.root / "config.toml").write_text(_CONFIG)
+        self.cli("migrate", url)
+        self.cli("join", url, "--name", folder.name)
         self._serving: subprocess.Popen[bytes] | None = None
         if serves:
-            command = [LAUNCHER, "serve"]
+            command = [LAUNCHER, "worker", "--lane", LANE, "--capacity", str(SEATS)]
             with open(folder / "log", "wb") as log:
                 self._serving = subprocess.Popen(
                     command, env=self.environ, cwd=self.cwd, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -63,6 +59,15 @@ class Host(BenchHome):
             pid = int((self.root / "engine.lock").read_text().split(":")[0])
             return pid if Path(f"/proc/{pid}").exists() else None
         return None
+
+    def kill(self) -> None:
+        """End the engine and all that it started, at once, as when the machine loses its power."""
+        mark = f"BACKBURNER_HOME={self.root}".encode()
+        for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+            with contextlib.suppress(OSError):
+                words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                if mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") or os.fsencode(self.root) in words:
+                    os.kill(pid, signal.SIGKILL)
 
     def stop(self) -> None:
         if self._serving:
@@ -82,6 +87,10 @@ class Client:
         asked = submission(words, cwd=self._cwd)
         asked = asked.with_spec(order=asked.spec.order._replace(place=f"/{LANE}"))
         return self._app.submissions.submit(asked, self._caller).task.task_id
+
+    def states(self) -> list[str]:
+        """The states of all hosts."""
+        return [str(host.state) for host in self._app.hosts.list()]
 
     def cancel(self, task_id: str) -> None:
         self._app.tasks.cancel(task_id, self._caller)
@@ -163,7 +172,8 @@ class Setup:
         start = time.time_ns()
         task_id = self.client.submit(*TIME)
         self.client.wait(task_id)
-        return (int((self.host_of(task_id).root / "tasks" / task_id / "output.log").read_bytes()) - start) / 1e6
+        log = self.host_of(task_id).root / "tasks" / task_id / "output.log"
+        return (int(log.read_bytes().split()[-1]) - start) / 1e6
 
     def seconds(self, count: int) -> float:
         start = time.perf_counter()
@@ -179,6 +189,16 @@ class Setup:
         while os.path.exists(folder):
             time.sleep(0.0005)
         return (time.perf_counter() - start) * 1000
+
+    def kill_a_host(self) -> float:
+        """Seconds from the end of everything on a host until another one reports it."""
+        host = self.workers.pop()
+        task_id = self.client.submit("sleep", "600")
+        wait_until(lambda: self.client.process(task_id), "the command to run")
+        start = time.perf_counter()
+        host.kill()
+        wait_until(lambda: "suspected" in self.client.states(), "another host to notice", 60)
+        return time.perf_counter() - start
 
     def idle(self, seconds: float) -> Figures:
         """CPU, memory and connections of an idle worker."""
@@ -216,8 +236,8 @@ def measure(rounds: int, idle_seconds: float) -> list[Figures]:
             "cancel": lambda: statistics.median(hosts.cancel() for _ in range(latencies)),
         }
         figures = run_rounds(candidates, rounds)
-        idle = hosts.idle(idle_seconds)
-        return [{**round, **idle} for round in figures]
+        once = {**hosts.idle(idle_seconds), "dead host": hosts.kill_a_host()}
+        return [{**round, **once} for round in figures]
 
 
 def _connection(url: str):  # noqa: ANN202
