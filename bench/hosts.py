@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 from procrastinate import App as Procrastinate
 from procrastinate import SyncPsycopgConnector
 
@@ -26,6 +27,7 @@ from bench.postgres import PostgresServer, postgres_server
 from bench.rounds import Figures, run_rounds
 
 HOSTS, SEATS, LANE, NO_OPS = 3, 4, "bench", 300
+_OUTPUT_BYTES = 50 << 20
 TIME = ["date", "+%s%N"]  # a command whose output is when it started
 _CONFIG = """
 [approval]
@@ -138,7 +140,7 @@ class Peer:
         for _ in range(count):
             self._nothing.defer() if empty else self._command.defer(words=["true"])
         jobs = "SELECT count(*) FROM procrastinate_jobs"
-        with contextlib.closing(_connection(self._url)) as connection:
+        with psycopg.connect(self._url, autocommit=True) as connection:
             while connection.execute(jobs).fetchone() != (0,):
                 time.sleep(0.005)
         return time.perf_counter() - start
@@ -190,6 +192,33 @@ class Setup:
             time.sleep(0.0005)
         return (time.perf_counter() - start) * 1000
 
+    def line(self, count: int = 20) -> float:
+        """Milliseconds until a line that a command writes is shown by `logs -f` on another host, as the median."""
+        loop = f"for _ in $(seq {count + 5}); do sleep 0.2; date +%s%N; done"
+        task_id = self.client.submit("sh", "-c", loop)
+        command = [LAUNCHER, "logs", "-f", task_id]
+        delays = []
+        with subprocess.Popen(
+            command, env=self.home.environ, cwd=self.home.cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+        ) as follower:
+            assert follower.stdout
+            for line in follower.stdout:
+                if line.strip().isdigit():
+                    delays.append((time.time_ns() - int(line)) / 1e6)
+        return statistics.median(delays[-count:])
+
+    def logs(self) -> float:
+        """MiB per second of the output of a command that has ended on another host."""
+        task_id = self.client.submit("head", "-c", str(_OUTPUT_BYTES), "/dev/zero")
+        self.client.wait(task_id)
+        start = time.perf_counter()
+        shown = subprocess.run(
+            [LAUNCHER, "logs", "--raw", task_id], env=self.home.environ, cwd=self.home.cwd, stdout=subprocess.PIPE, check=True
+        )
+        elapsed = time.perf_counter() - start
+        assert len(shown.stdout) >= _OUTPUT_BYTES, len(shown.stdout)
+        return _OUTPUT_BYTES / (1 << 20) / elapsed
+
     def kill_a_host(self) -> float:
         """Seconds from the end of everything on a host until another one reports it."""
         host = self.workers.pop()
@@ -233,17 +262,13 @@ def measure(rounds: int, idle_seconds: float) -> list[Figures]:
             "300 no-ops": lambda: hosts.seconds(NO_OPS),
             "peer 300 no-ops": lambda: hosts.peer.seconds(NO_OPS),
             "peer 300 empty jobs": lambda: hosts.peer.seconds(NO_OPS, empty=True),
+            "line": hosts.line,
+            "logs": hosts.logs,
             "cancel": lambda: statistics.median(hosts.cancel() for _ in range(latencies)),
         }
         figures = run_rounds(candidates, rounds)
         once = {**hosts.idle(idle_seconds), "dead host": hosts.kill_a_host()}
         return [{**round, **once} for round in figures]
-
-
-def _connection(url: str):  # noqa: ANN202
-    import psycopg
-
-    return psycopg.connect(url, autocommit=True)
 
 
 if __name__ == "__main__":

