@@ -21,7 +21,7 @@ from backburner.system.processes import mark_inside
 log = logging.getLogger("backburner")
 _ALREADY_RUNNING = 3  # exit code
 _PASS_INTERVAL = 0.005  # seconds: one pass for several changes at nearly the same time
-_PASS_INTERVAL_ON_SERVER = 0.05  # the same after changes of the daemon itself
+_PASS_INTERVAL_ON_SERVER = 0.25  # the same after changes of the daemon itself
 _RETRY_DELAY = 1.0
 
 

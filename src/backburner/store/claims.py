@@ -35,37 +35,33 @@ class Claims:
 
     def claim(self, runner: str, owner: ProcessId, limit: int, now: int) -> Sequence[ClaimedRun]:
         """Assign up to `limit` pending runs to `owner`. Those that are due join the queue of the others."""
-        if limit <= 0:
-            return []
         runner = at_host(runner, self._host_id)
-        self._db.write(
-            f"UPDATE runs SET due_at = NULL WHERE seq IN (SELECT seq {QUEUE} AND due_at IS NOT NULL AND due_at <= ?)", (runner, now)
-        )
-        return self._assign(self.queued(runner, now, limit), owner, now)
+        if limit > 0 and self._host_id and self._epoch() is None:
+            return []
+        if limit > 0:
+            self._db.write(
+                f"UPDATE runs SET due_at = NULL WHERE seq IN (SELECT seq {QUEUE} AND due_at IS NOT NULL AND due_at <= ?)", (runner, now)
+            )
+        claimable = [self.work(run_id) for run_id in self.queued(runner, now, limit)] if limit > 0 else []
+        return [work._replace(run=self.take(work.run, owner, now)) for work in claimable]
 
     def claim_these(self, run_ids: Sequence[str], owner: ProcessId, now: int) -> Sequence[ClaimedRun]:
-        """Assign those of these runs to `owner` that are pending and may start."""
-        pending = f"SELECT run_id FROM runs WHERE state = 'pending' AND blocked = 0 AND run_id IN ({', '.join('?' * len(run_ids))})"
-        found = {row[0] for row in self._db.execute(pending, run_ids)} if run_ids else set()
-        return self._assign([run_id for run_id in run_ids if run_id in found], owner, now)
-
-    def _assign(self, run_ids: Sequence[str], owner: ProcessId, now: int) -> Sequence[ClaimedRun]:
-        """Assign pending runs to `owner`; none if this host has been fenced."""
+        """Assign those of these runs to `owner` that are pending and may start; none if this host has been fenced."""
         epoch = self._epoch() if run_ids and self._host_id else None
         if not run_ids or (self._host_id and epoch is None):
             return []
-        claimable = [self.work(run_id) for run_id in run_ids]
-        return [work._replace(run=self._take(work.run, owner, epoch, now)) for work in claimable]
+        pending = f"SELECT run_id FROM runs WHERE state = 'pending' AND blocked = 0 AND run_id IN ({', '.join('?' * len(run_ids))})"
+        found = {row[0] for row in self._db.execute(pending, run_ids)}
+        claimable = [self.work(run_id) for run_id in run_ids if run_id in found]
+        return [work._replace(run=self.take(work.run, owner, now, epoch=epoch)) for work in claimable]
 
-    def take(self, run: Run, owner: ProcessId, now: int) -> Run:
+    def take(self, run: Run, owner: ProcessId, now: int, *, epoch: int | None = None) -> Run:
         """Assign one run to `owner`; StaleRun if another process claimed it first, or if this host has been fenced."""
-        return self._take(run, owner, self._epoch() if self._host_id else None, now)
-
-    def _take(self, run: Run, owner: ProcessId, epoch: int | None, now: int) -> Run:
         event = RunEvent.RESUMED if is_for_agents(run.runner) and run.n > 1 and not run.cause.kind else RunEvent.CLAIMED
         after = advance(run.state, event)
         change, which = "state = ?, owner = ?, started_at = ?", "run_id = ? AND state = ?"
         host = self._host_id
+        epoch = self._epoch() if host and epoch is None else epoch
         if not host:
             taken = self._db.write(f"UPDATE runs SET {change} WHERE {which}", (after, str(owner), now, run.run_id, run.state))
         else:
