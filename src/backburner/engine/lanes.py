@@ -54,7 +54,16 @@ class HandedOutRuns:
         run_ids = self._next(limit)
         return self._claimed_of(run_ids, self._store.take(run_ids, owner, now)) if run_ids else []
 
-    def settle(self, endings: Sequence[RunResult], owner: ProcessId, *, runner: str = "", limit: int = 0, now: int = 0) -> Settled:
+    def settle(
+        self,
+        endings: Sequence[RunResult],
+        owner: ProcessId,
+        *,
+        runner: str = "",
+        limit: int = 0,
+        run_ids: Sequence[str] = (),
+        now: int = 0,
+    ) -> Settled:
         run_ids = self._next(limit)
         settled = self._runs.settle(endings, owner, run_ids=run_ids, now=now)
         asyncio.get_running_loop().call_soon(self.free_seats)  # when the runner has let go of what has ended
