@@ -10,7 +10,7 @@ import sys
 from procrastinate import App, PsycopgConnector
 
 
-def main(url: str, path: str, seats: int) -> None:
+def main(url: str, path: str, capacity: int) -> None:
     app = App(connector=PsycopgConnector(conninfo=url))
     output = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
@@ -25,7 +25,7 @@ def main(url: str, path: str, seats: int) -> None:
 
     async def work() -> None:
         async with app.open_async():
-            await app.run_worker_async(concurrency=seats, delete_jobs="always")
+            await app.run_worker_async(concurrency=capacity, delete_jobs="always")
 
     asyncio.run(work())
 

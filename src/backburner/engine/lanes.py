@@ -148,18 +148,20 @@ class LaneWork:
         commands: HandedOutRuns,
         agents: AgentRuns,
         lanes: Sequence[str],
-        seats: dict[str, int],
+        capacities: dict[str, int],
         clock: Clock,
         wake: Callable[[], None],
     ) -> None:
-        """`lanes` are those that the host serves; `seats` how many runs of each base may run here, zero to serve none.
+        """`lanes` are those that the host serves; `capacities` how many runs of each base may run here, zero to serve none.
 
         `wake` causes another `tick`.
         """
         self._dispatch, self._store, self._commands, self._agents = dispatch, store, commands, agents
         self._clock, self._wake = clock, wake
-        self._queues = {base: [f"{base}/{lane}" for lane in lanes] for base in (ENGINE, AGENT_LANE, LOCAL_AGENT_LANE) if seats.get(base)}
-        self._seats = seats
+        self._queues = {
+            base: [f"{base}/{lane}" for lane in lanes] for base in (ENGINE, AGENT_LANE, LOCAL_AGENT_LANE) if capacities.get(base)
+        }
+        self._capacities = capacities
         self._working: list[asyncio.Task[None]] = []
         self._offering: asyncio.TimerHandle | None = None
 
@@ -172,7 +174,7 @@ class LaneWork:
             begin, abort = self._agents.begin_in(base), self._agents.abort
         while True:
             try:
-                await self._dispatch.work(self._queues[base], self._seats[base], begin, abort)
+                await self._dispatch.work(self._queues[base], self._capacities[base], begin, abort)
             except Exception:
                 log.exception("the queues %s are not served, trying again", ", ".join(self._queues[base]))
             await asyncio.sleep(_RETRY_DELAY)
