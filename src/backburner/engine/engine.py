@@ -182,16 +182,16 @@ class Engine:
         parts = self._parts
         commands = HandedOutRuns(parts.runs, parts.dispatch)
         commands.runner = self._lane_runners[""] = self._new_runner(commands, "")  # ty: ignore[invalid-argument-type]
-        seats = {ENGINE: config.whole("worker.capacity")}
+        capacities = {ENGINE: config.whole("worker.capacity")}
         if self._has_models() or config.agents:
-            seats |= {AGENT_LANE: config.whole("models.max_concurrent"), LOCAL_AGENT_LANE: config.whole("tasks.max_concurrent")}
+            capacities |= {AGENT_LANE: config.whole("models.max_concurrent"), LOCAL_AGENT_LANE: config.whole("tasks.max_concurrent")}
         lanes = LaneWork(
             ProcrastinateDispatch(parts.dispatch_connection(), parts.changes.subscribe),
             parts.dispatch,
             commands,
             AgentRuns(parts.dispatch, parts.host_id, self._process.wake_others),
             lanes_served(config.labels),
-            seats,
+            capacities,
             parts.clock,
             self._process.wake,
         )

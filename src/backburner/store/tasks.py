@@ -205,7 +205,8 @@ class TaskRepository:
 
     def set_model(self, task_id: str, agent: str, options: AgentOptions, lane: str) -> None:
         """Use another agent or model for a conversation from its next run on."""
-        with self._db.transaction(by_person=self._reader.get(task_id).task.decision.by == "user"):
+        found = self._reader.find(task_id)
+        with self._db.transaction(by_person=found is not None and found.task.decision.by == "user"):
             self._db.write(
                 "UPDATE tasks SET agent = ?, agent_options = ?, lane = ? WHERE task_id = ?",
                 (agent, plain(options_fields(options)), lane, task_id),
