@@ -111,11 +111,11 @@ def test_a_command_runs_in_a_lane_on_the_host_that_serves_it(new_host: NewHost) 
 
 def test_a_command_runs_on_a_named_host_with_its_environment(new_host: NewHost) -> None:
     here = new_host("here")
-    there = new_host("there", "gpu", settings='[worker.env]\nLANG = "of there"\n')
-    here.environ["LANG"] = "of here"
-    task_id = start(here, 'echo "$LANG"', "--host", "there")
+    there = new_host("there", "gpu", settings='[worker.env]\nJAVA_HOME = "of there"\nLANG = "of there"\n')
+    here.environ |= {"JAVA_HOME": "of here", "LANG": "as here"}
+    task_id = start(here, 'echo "$JAVA_HOME, $LANG"', "--host", "there")
     wait_until(lambda: has_status(here, task_id, "completed"), "the command to end", WAIT)
-    assert b"of there" in (there.folder(task_id) / "output.log").read_bytes()
+    assert b"of there, as here" in (there.folder(task_id) / "output.log").read_bytes()  # `pass_env` names LANG
 
 
 def test_a_place_that_does_not_exist_is_refused(new_host: NewHost, home_cli: HomeCli) -> None:
