@@ -243,3 +243,18 @@ def test_joining_needs_tables_and_a_free_name(new_host: NewHost, home_cli: HomeC
     finally:
         home_cli.stop_engine()
         postgres_server.administer("DROP DATABASE joined WITH (FORCE)")
+
+
+def test_a_drained_worker_finishes_and_takes_nothing_else(new_host: NewHost) -> None:
+    here, there = new_host("here"), new_host("there", "gpu")
+    first = start(here, until("go"), "--lane", "gpu")
+    wait_until(lambda: is_running(here, there, first), "the command to run", WAIT)
+    there.ok("worker", "--drain")
+    wait_until(lambda: "no more runs of lanes are taken" in (there.root / "engine.log").read_text(), "the worker to notice", WAIT)
+    second = start(here, "true", "--lane", "gpu")
+    (here.cwd / "go").touch()
+    wait_until(lambda: has_status(here, first, "failed"), "the first command to end", WAIT)
+    assert here.status(second)["where"] == "lane gpu, which no active host serves" and has_status(here, second, "pending")
+    there.stop_engine()
+    start_engine(there.home, there.environ)
+    wait_until(lambda: has_status(here, second, "completed"), "the worker to serve the lane again", WAIT)
