@@ -25,6 +25,7 @@ from contract.cases import (
     running,
     submit,
     waiting_agent_run,
+    watching_task,
 )
 
 
@@ -128,3 +129,11 @@ class PlaceContract:
         here.runs.adopt(run, THEIRS)
         with pytest.raises(StaleRun):
             there.runs.adopt(run, OURS)
+
+    def test_a_file_is_watched_on_the_host_of_its_task(self, open_on: OpenOn) -> None:
+        here, there = open_on("a"), open_on("b")
+        watching_task(here)
+        assert [task.task_id for task in here.triggers.watched_tasks()] == ["task_w"] and there.triggers.watched_tasks() == []
+        assert here.deliveries.integrations_needed(leads=False) and not there.deliveries.integrations_needed()
+        watching_task(here, "task_h", {"kind": "webhook", "name": "hook"})
+        assert there.deliveries.integrations_needed() and not there.deliveries.integrations_needed(leads=False)
