@@ -19,6 +19,7 @@ import pytest
 
 OWNER = "ledger"  # the database user of the tests; it owns the databases and nothing else
 HOST_ID = "0123456789abcdef"
+PERSON, WORKER, AGENT = "anna", "gpu1", "laptop"  # logins with one role each
 _NAMED = os.environ.get("BACKBURNER_TEST_POSTGRES")
 _DATABASES = {
     "bytes": "LOCALE 'C'",
@@ -107,6 +108,12 @@ class PostgresServer:
         self.administer(f"CREATE DATABASE {name} OWNER {OWNER} TEMPLATE template0 ENCODING 'UTF8' {_DATABASES[kind]}")
         return self.url(name)
 
+    def create_roles(self) -> None:
+        """Create the roles of people, workers and agents, and a login for each."""
+        for login, role in ((PERSON, "bb_person"), (WORKER, "bb_worker"), (AGENT, "bb_agent")):
+            if not self.administer(f"SELECT 1 FROM pg_roles WHERE rolname = '{role}'"):
+                self.administer(f"CREATE ROLE {role}; CREATE ROLE {login} LOGIN IN ROLE {role}")
+
     def require_password(self, user: str, password: str) -> None:
         """Create a user that must give a password, unlike the others."""
         from conftest import wait_until
@@ -156,18 +163,31 @@ class PostgresServer:
 class LedgerDatabase:
     """A database with the tables of a ledger, which is emptied between tests: that is faster than creating another."""
 
-    def __init__(self, server: PostgresServer, name: str, kind: str) -> None:
+    def __init__(self, server: PostgresServer, name: str, kind: str, *, roles: bool = False) -> None:
         from backburner.store.postgres_schema import migrate
 
+        if roles:
+            server.create_roles()
         self._server, self.name = server, name
         self.url = server.create_database(name, kind)
         migrate(self.url, host_id=HOST_ID, home="/home")
-        tables = [row[0] for row in server.administer("SELECT tablename FROM pg_tables WHERE schemaname = 'backburner'", name)]
-        deletes = "".join(f"DELETE FROM backburner.{table};" for table in tables if table != "schema")
+        tables = server.administer("SELECT schemaname || '.' || tablename FROM pg_tables WHERE schemaname LIKE 'backburner%'", name)
+        deletes = "".join(f"DELETE FROM {table};" for (table,) in tables if table != "backburner.schema")
         restarts = (
-            "SELECT setval(format('%I.%I', schemaname, sequencename)::regclass, 1, false) FROM pg_sequences WHERE schemaname = 'backburner'"
+            "SELECT setval(format('%I.%I', schemaname, sequencename)::regclass, 1, false) FROM pg_sequences"
+            " WHERE schemaname LIKE 'backburner%'"
         )
         self._empty = f"SET session_replication_role = replica; {deletes} {restarts}"
 
+    def url_of(self, user: str) -> str:
+        return self._server.url(self.name, user)
+
     def empty(self) -> None:
+        """Delete everything; the host HOST_ID stays joined."""
         self._server.administer(self._empty, self.name)
+        self.join(HOST_ID)
+
+    def join(self, host_id: str) -> None:
+        """Add a host."""
+        added = "INSERT INTO backburner.hosts (host_id, name, state, changed_at, seen_at)"
+        self._server.administer(f"{added} VALUES ('{host_id}', 'host {host_id}', 'left', 0, 0) ON CONFLICT DO NOTHING", self.name)

@@ -17,6 +17,7 @@ EXIT_CODES = {
     "ApprovalRequired": 3,
     "ApprovalDenied": 3,
     "NotAPerson": 3,
+    "NotPermitted": 3,
     "NotYourTask": 3,
     "NoPasskey": 3,
     "PairingClosed": 3,

@@ -75,8 +75,8 @@ def test_an_unknown_key_without_a_similar_one_lists_all_settings() -> None:
 def test_an_unknown_section_is_reported_with_its_line_and_the_valid_ones(text: str) -> None:
     assert (
         error_message(text)
-        == f"{PATH}, line 2: unknown section 'comands'; valid sections: agents, approval, channels, commands, engine, integrations, mcp, models, "
-        "notify, sandbox, store, tasks, telemetry, web, webhooks"
+        == f"{PATH}, line 2: unknown section 'comands'; valid sections: agents, approval, channels, commands, engine, integrations, lanes, mcp, models, "
+        "notify, sandbox, store, tasks, telemetry, web, webhooks, worker"
     )
 
 

@@ -1,7 +1,6 @@
 """A home whose ledger is on Postgres: everything as with a file, also while the server is away."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -10,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from conftest import CONFIG, HomeCli, wait_until
-from postgres_server import LedgerDatabase, PostgresServer
+from postgres_server import PERSON, WORKER, LedgerDatabase, PostgresServer
 
-from backburner.interfaces.cli.doctor import _server
+from backburner.coordination.ledger_checks import login_of, problems_of
 from backburner.system import processes
 
 WAIT = 60.0  # seconds; a machine with many tests at a time is slow
@@ -28,7 +27,7 @@ def home(home_cli: HomeCli, database: LedgerDatabase) -> Iterator[HomeCli]:
     """A home with an empty ledger on Postgres."""
     database.empty()
     home_cli.configure(f'{CONFIG}\n[store]\nurl = "{database.url}"\n')
-    home_cli.ok("migrate", "--take-over")
+    home_cli.ok("migrate")
     yield home_cli
     assert not (home_cli.root / "ledger.db").exists()
 
@@ -258,14 +257,15 @@ def test_the_engine_starts_again_when_the_ledger_was_changed_in_the_settings(hom
         path.unlink()
 
 
-def test_another_home_cannot_use_the_ledger(home: HomeCli, database: LedgerDatabase, tmp_path: Path) -> None:
+def test_another_home_uses_the_ledger_after_it_has_joined(home: HomeCli, database: LedgerDatabase, tmp_path: Path) -> None:
     other = HomeCli(tmp_path / "other", home.cwd)
     other.configure(f'{CONFIG}\n[store]\nurl = "{database.url}"\n')
     done = other.cli("list")
-    assert done.returncode == 1 and f"it belongs to the home {os.uname().nodename}:{home.root}" in done.stderr
-    assert "backburner migrate --take-over" in other.cli("migrate").stderr
-    other.ok("migrate", "--take-over")
-    assert home.cli("list").returncode == 1 and other.ok("list") == ""
+    assert done.returncode == 1 and "this home has not joined it; join it with: backburner join" in done.stderr
+    task_id = home.run("true")
+    other.ok("migrate")
+    assert task_id in other.ok("list") and task_id in home.ok("list")
+    wait_until(lambda: has_status(other, task_id, "completed"), "the command to end", WAIT)
 
 
 def test_doctor_checks_the_server(home: HomeCli, database: LedgerDatabase, postgres_server: PostgresServer) -> None:
@@ -302,12 +302,59 @@ _SOUND = {
         ({"synchronous_commit": "off"}, "synchronous_commit is off"),
         ({"encrypted": "no", "sslmode": "prefer"}, "the connection to db.example.net is not encrypted"),
         ({"sslmode": "require"}, "the connection to db.example.net is encrypted, but the server is not verified"),
+        ({"clock_offset_ms": "2001"}, "the clock of this host is 2.0 s ahead of that of the server"),
+        ({"clock_offset_ms": "-9000"}, "the clock of this host is 9.0 s behind that of the server"),
+        ({"clock_offset_ms": "1999"}, None),
         *[({"encrypted": "no", "sslmode": "prefer", "host": host}, None) for host in ("/run/postgresql", "127.0.0.1", "localhost", "::1")],
     ],
 )
 def test_doctor_names_what_is_wrong_with_a_server(changed: dict[str, str], problem: str | None) -> None:
-    found = list(_server({**_SOUND, **changed}))
+    found = list(problems_of({**_SOUND, **changed}))
     assert [finding.what.startswith(problem or "") and not finding.ok for finding in found] == ([True] if problem else [])
+
+
+@pytest.mark.parametrize(
+    ("login", "ok", "what"),
+    [
+        (("anna", "owner", "no", "no"), True, "the ledger has no roles, so whoever can open it can also approve"),
+        (("anna", "owner", "yes", "no"), False, "owns the tables and may do everything"),
+        (("anna", "person", "yes", "no"), False, "may approve, and run tasks, and so can every program of this host"),
+        (("gpu1", "worker", "yes", "yes"), False, "can give itself roles"),
+        (("gpu1", "worker", "yes", "no"), True, "runs tasks and cannot approve; people decide here as bert"),
+        (("laptop", "agent", "yes", "no"), True, "submits tasks, and can neither run nor approve them"),
+    ],
+)
+def test_doctor_says_what_the_database_user_may_do(login: tuple[str, str, str, str], ok: bool, what: str) -> None:
+    (found,) = login_of(dict(zip(("user", "role", "has_roles", "can_administer"), login, strict=True)), "bert")
+    assert found.ok is ok and what in found.what and (ok or found.fix)
+
+
+def test_doctor_of_a_worker_shows_its_role(home_cli: HomeCli, postgres_server: PostgresServer) -> None:
+    database = LedgerDatabase(postgres_server, "doctor", "bytes", roles=True)
+    home_cli.configure(f'{CONFIG}\n[store]\nurl = "{database.url}"\n')
+    home_cli.ok("migrate")
+    assert "database user ledger: owns the tables" in home_cli.cli("doctor").stdout
+    home_cli.configure(f'{CONFIG}\n[store]\nurl = "{database.url_of(WORKER)}"\nperson = "{PERSON}"\n')
+    assert f"database user {WORKER}: runs tasks and cannot approve; people decide here as {PERSON}" in home_cli.cli("doctor").stdout
+    postgres_server.administer("CREATE ROLE nobody LOGIN")
+    home_cli.configure(f'{CONFIG}\n[store]\nurl = "{database.url_of("nobody")}"\n')
+    assert "the database user nobody has none of the roles" in home_cli.cli("list").stderr
+
+
+def test_a_decision_at_a_terminal_needs_the_login_of_a_person(home_cli: HomeCli, postgres_server: PostgresServer) -> None:
+    database = LedgerDatabase(postgres_server, "decisions", "bytes", roles=True)
+    home_cli.configure(f'{CONFIG}\n[store]\nurl = "{database.url}"\n')
+    home_cli.ok("migrate")
+    home_cli.configure(f'{CONFIG}\n[store]\nurl = "{database.url_of(WORKER)}"\n')
+    task_id = home_cli.cli("run", "--", "install", "-d", "made").stdout.strip()
+    for words in (("approve", task_id), ("trust",), ("run", "--yes", "--", "install", "-d", "other")):
+        refused = home_cli.cli(*words)
+        assert refused.returncode == 3 and f"The database user {WORKER} may not do this" in refused.stderr
+    home_cli.configure(f'{CONFIG}\n[store]\nurl = "{database.url_of(WORKER)}"\nperson = "{PERSON}"\n')
+    home_cli.ok("approve", task_id)
+    home_cli.ok("trust")
+    wait_until(lambda: has_status(home_cli, task_id, "completed"), "the command to end", WAIT)
+    assert str(home_cli.status(task_id)["approved_via"]).endswith(f":{PERSON}")
 
 
 def test_a_backup_is_left_to_the_tools_of_postgres(home: HomeCli, tmp_path: Path) -> None:

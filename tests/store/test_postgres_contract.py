@@ -4,27 +4,68 @@ On the second, `scripts/test` runs what depends on the order and comparison of t
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import test_sqlite_contract
 from conftest import LONG
-from contract.cases import Open
-from postgres_server import HOST_ID, LedgerDatabase
+from contract.cases import Open, OpenOn
+from postgres_server import HOST_ID, PERSON, WORKER, LedgerDatabase
 
 from backburner.store import ledger as ledgers
+from backburner.store.postgres import PostgresDatabase
 
 globals().update({name: suite for name, suite in vars(test_sqlite_contract).items() if name.startswith("Test")})
+# A worker that clears a task leaves the events of what a person decided.
+_ALL_EVENTS_CLEARED = (
+    "test_a_cleared_task_is_deleted_with_all_its_rows",
+    "test_what_a_clear_without_a_sweep_leaves_is_swept_in_parts",
+    "test_clearing_twice_has_the_effect_of_once",
+    "test_many_tasks_can_be_cleared_together",
+)
+_OF_ROLES = ("TestTasks", "TestRunQueue", "TestRecurring", "TestGuards", "TestDevices", "TestGrants")  # on a ledger with roles
 _ORDERED = ("TestDatabase", "TestDeliveries", "TestGrants", "TestMemory", "TestNotices", "TestQueries", "TestRecords", "TestTaskPages")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     with_icu = LONG or (metafunc.cls is not None and metafunc.cls.__name__ in _ORDERED)
-    metafunc.parametrize("database", ["bytes", "icu"] if with_icu else ["bytes"], indirect=True, scope="module")
+    databases = ["bytes", *(["icu"] if with_icu else []), *(["roles"] if _has_decisions(metafunc) else [])]
+    metafunc.parametrize("database", databases, indirect=True, scope="module")
+
+
+def _has_decisions(metafunc: pytest.Metafunc) -> bool:
+    return (
+        metafunc.cls is not None and (LONG or metafunc.cls.__name__ in _OF_ROLES) and metafunc.function.__name__ not in _ALL_EVENTS_CLEARED
+    )
+
+
+class _WorkerAndPerson(PostgresDatabase):
+    """Each transaction of a person has that person's login, and all others that of a worker."""
+
+    def __init__(self, database: LedgerDatabase, folder: str, host_id: str) -> None:
+        super().__init__(database.url_of(WORKER), host_id=host_id, private_folder=folder, environment={"HOST": host_id})
+        self._logins = {False: self._connection, True: PostgresDatabase(database.url_of(PERSON), host_id=host_id)._connection}
+
+    def begin(self, durable: bool, by_person: bool = False) -> None:
+        self._connection = self._logins[by_person]
+        super().begin(durable)
+
+    def close(self) -> None:
+        for connection in self._logins.values():
+            connection.close()
+
+
+def _opened(database: LedgerDatabase, folder: str, host_id: str) -> ledgers.Ledger:
+    if database.name == "contract_roles":
+        return ledgers.Ledger(_WorkerAndPerson(database, f"{folder}/environments", host_id), folder)
+    return ledgers.open_postgres_ledger(database.url, folder, host_id, {"HOST": host_id})
 
 
 @pytest.fixture(scope="module")
 def database(request: pytest.FixtureRequest) -> LedgerDatabase:
     server = request.getfixturevalue("system_postgres_server" if request.param == "icu" else "postgres_server")
+    if request.param == "roles":
+        return LedgerDatabase(server, "contract_roles", "bytes", roles=True)
     return LedgerDatabase(server, f"contract_{request.param}", request.param)
 
 
@@ -34,10 +75,25 @@ def open_ledger(database: LedgerDatabase, tmp_path_factory: pytest.TempPathFacto
     opened: list[ledgers.Ledger] = []
 
     def open_ledger() -> ledgers.Ledger:
-        opened.append(ledgers.open_postgres_ledger(database.url, str(tmp_path_factory.getbasetemp()), HOST_ID))
+        opened.append(_opened(database, str(tmp_path_factory.getbasetemp()), HOST_ID))
         return opened[-1]
 
     yield open_ledger
+    for ledger in opened:
+        ledger.close()
+
+
+@pytest.fixture
+def open_on(database: LedgerDatabase, tmp_path: Path) -> Iterator[OpenOn]:
+    database.empty()
+    opened: list[ledgers.Ledger] = []
+
+    def open_on(host_id: str) -> ledgers.Ledger:
+        database.join(host_id)
+        opened.append(_opened(database, str(tmp_path / host_id), host_id))
+        return opened[-1]
+
+    yield open_on
     for ledger in opened:
         ledger.close()
 

@@ -7,18 +7,21 @@ import pytest
 
 pytest.register_assert_rewrite("contract")
 
-from contract.cases import Open  # noqa: E402
+from contract.cases import Open, OpenOn  # noqa: E402
 from contract.database import DatabaseContract  # noqa: E402
 from contract.deliveries import DeliveryContract  # noqa: E402
 from contract.dependencies import DependencyContract  # noqa: E402
 from contract.devices import DeviceContract  # noqa: E402
+from contract.dispatch import DispatchContract  # noqa: E402
 from contract.environments import EnvironmentContract  # noqa: E402
 from contract.events import EventContract  # noqa: E402
 from contract.external_tasks import ExternalTaskContract  # noqa: E402
 from contract.grants import GrantContract  # noqa: E402
 from contract.guards import GuardContract  # noqa: E402
+from contract.hosts import HostContract  # noqa: E402
 from contract.memory import MemoryContract  # noqa: E402
 from contract.notices import NoticeContract  # noqa: E402
+from contract.places import PlaceContract  # noqa: E402
 from contract.queries import QueryContract  # noqa: E402
 from contract.records import RecordContract  # noqa: E402
 from contract.recurring import RecurringContract  # noqa: E402
@@ -30,6 +33,7 @@ from contract.tasks import TaskContract  # noqa: E402
 from contract.triggers import TriggerContract  # noqa: E402
 
 from backburner.store import ledger as ledgers  # noqa: E402
+from backburner.store.sqlite import SqliteDatabase  # noqa: E402
 
 
 @pytest.fixture
@@ -46,6 +50,24 @@ def open_ledger(tmp_path: Path) -> Iterator[Open]:
 
 
 @pytest.fixture
+def open_on(tmp_path: Path) -> Iterator[OpenOn]:
+    opened: list[ledgers.Ledger] = []
+
+    def open_on(host_id: str) -> ledgers.Ledger:
+        database = SqliteDatabase(str(tmp_path / "ledger.db"))
+        database.host_id, database.host_environment = host_id, {"HOST": host_id}
+        opened.append(ledgers.Ledger(database, str(tmp_path)))
+        with database.transaction():
+            joined = "INSERT INTO hosts (host_id, name, state, changed_at, seen_at) VALUES (?, ?, 'left', 0, 0) ON CONFLICT DO NOTHING"
+            database.write(joined, (host_id, f"host {host_id}"))
+        return opened[-1]
+
+    yield open_on
+    for ledger in opened:
+        ledger.close()
+
+
+@pytest.fixture
 def ledger(open_ledger: Open) -> ledgers.Ledger:
     return open_ledger()
 
@@ -54,6 +76,9 @@ class TestDatabase(DatabaseContract): ...
 
 
 class TestDependencies(DependencyContract): ...
+
+
+class TestDispatch(DispatchContract): ...
 
 
 class TestEnvironments(EnvironmentContract): ...
@@ -66,6 +91,12 @@ class TestExternalTasks(ExternalTaskContract): ...
 
 
 class TestNotices(NoticeContract): ...
+
+
+class TestHosts(HostContract): ...
+
+
+class TestPlaces(PlaceContract): ...
 
 
 class TestQueries(QueryContract): ...

@@ -13,6 +13,7 @@ from backburner.store.ledger import Ledger, open_ledger
 PORTS = {
     "tasks": store_ports.TaskStore,
     "runs": store_ports.RunQueue,
+    "dispatch": store_ports.DispatchStore,
     "live_work": store_ports.LiveWork,
     "queries": store_ports.LedgerQueries,
     "events": store_ports.EventStore,
@@ -22,6 +23,7 @@ PORTS = {
     "sessions": store_ports.SessionStore,
     "recurring": store_ports.RecurringStore,
     "grants": store_ports.GrantStore,
+    "hosts": store_ports.HostStore,
     "memory": store_ports.MemoryStore,
     "refusals": store_ports.RefusalStore,
     "external_tasks": store_ports.ExternalTaskStore,

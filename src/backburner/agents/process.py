@@ -51,6 +51,7 @@ class AgentProcess:
                 cap=parts.app.config.whole(setting),
                 grace=_CANCEL_GRACE_SECONDS,
                 changed=process.wake_others,
+                placed=lambda work: parts.app.gate.placed(work),
             )
             for lane, setting in _CAPACITY_SETTING.items()
         }

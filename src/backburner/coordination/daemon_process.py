@@ -21,6 +21,7 @@ from backburner.system.processes import mark_inside
 log = logging.getLogger("backburner")
 _ALREADY_RUNNING = 3  # exit code
 _PASS_INTERVAL = 0.005  # seconds: one pass for several changes at nearly the same time
+_PASS_INTERVAL_ON_SERVER = 0.25  # the same after changes of the daemon itself
 _RETRY_DELAY = 1.0
 
 
@@ -54,6 +55,8 @@ class DaemonProcess:
     def __init__(
         self, home: Home, config: ConfigFile, *, idle_exit: Callable[[Config], float | None], socket_name: str | None = None
     ) -> None:
+        # On a server, the many reads of a pass cost more than what they find out after most of the daemon's own changes.
+        self._own_interval = _PASS_INTERVAL_ON_SERVER if config.current.text("store.url") else _PASS_INTERVAL
         self._home, self._config, self._idle_exit, self._socket_name = home, config, idle_exit, socket_name
         self._daemon: Daemon | None = None
         self._done = asyncio.Event()
@@ -62,7 +65,7 @@ class DaemonProcess:
         self._last_pass = 0.0
         self._idle_timer: asyncio.TimerHandle | None = None
         self._retry: asyncio.TimerHandle | None = None
-        self._has_other_ledger = False
+        self._error: BackburnerError | None = None
 
     async def run(self, daemon: Daemon, listening: asyncio.Event | None = None) -> None:
         """Listen for wake-ups, then make the first pass, so that no change is missed. `listening` is set in between."""
@@ -79,8 +82,13 @@ class DaemonProcess:
         finally:
             self._stop_listening()
             await daemon.close()
-        if self._has_other_ledger:  # an error, so that whoever supervises the process starts it again
-            raise BackburnerError("Exiting, because `url` under [store] has changed.")
+        if self._error:
+            raise self._error
+
+    def exit_with(self, error: BackburnerError) -> None:
+        """End the process with an error, so that whoever supervises it starts it again."""
+        self._error = error
+        self._done.set()
 
     def wake(self, delay: float = 0.0) -> None:
         """Schedule a pass; several wake-ups at once cause one pass."""
@@ -92,9 +100,9 @@ class DaemonProcess:
         self._next_pass = loop.call_later(delay, self.make_pass)
 
     def wake_others(self) -> None:
-        """Wake all other listeners after a commit, and schedule a pass in a few milliseconds, so that several changes cause one pass."""
+        """Wake all other listeners after a commit, and schedule a pass soon, so that several changes cause one pass."""
         wakeups.wake_all(self._home.socket_dir, except_for=self._listener.path if self._listener else "")
-        self.wake(_PASS_INTERVAL)
+        self.wake(self._own_interval)
 
     def make_pass(self) -> None:
         """Make one pass: reload changed settings, then do everything that is due. A failed pass is logged and repeated after a second."""
@@ -126,8 +134,7 @@ class DaemonProcess:
             if self._config.reload_if_changed():
                 daemon.config_changed(self._config.current)
                 if self._config.current.text("store.url") != ledger:
-                    self._has_other_ledger = True
-                    self._done.set()
+                    self.exit_with(BackburnerError("Exiting, because `url` under [store] has changed."))
         except BackburnerError as error:
             log.warning("Ignoring the changed config.toml and keeping the previous settings: %s", error)
 

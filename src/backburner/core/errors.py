@@ -9,6 +9,7 @@ BackburnerError                 exit 1
 ├── ApprovalRequired            exit 3
 ├── ApprovalDenied              exit 3
 ├── NotAPerson                  exit 3
+│   └── NotPermitted            exit 3
 ├── NotYourTask                 exit 3
 ├── NoPasskey                   exit 3
 ├── PairingClosed               exit 3
@@ -107,6 +108,10 @@ class NotAPerson(BackburnerError):
     """Only a person can approve: {reason}."""
 
     exit_code = 3
+
+
+class NotPermitted(NotAPerson):
+    """The database user {user} may not do this: {reason}."""
 
 
 class NotYourTask(BackburnerError):
@@ -213,6 +218,10 @@ class HomeUnusable(BackburnerError):
 
 class EngineUnavailable(BackburnerError):
     """The engine did not start: {message}. See its log: {log}"""
+
+
+class HostFenced(BackburnerError):
+    """Exiting, because another host could not reach this one and has given it up; the next engine begins anew."""
 
 
 class LedgerUnavailable(BackburnerError):

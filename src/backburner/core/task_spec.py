@@ -130,13 +130,18 @@ class Recurrence(NamedTuple):
 
 
 class Order(NamedTuple):
-    """The position of a task relative to others: batch, key, priority, dependencies and start time."""
+    """The position of a task relative to others: batch, key, priority, dependencies and start time; and where it may run.
+
+    `place` is empty for this home, `@HOST_ID` for one host, or `/LANE` for the hosts that serve a lane. `rerun`: it may run twice.
+    """
 
     batch: str | None = None
     key: str | None = None
     priority: int = 0
     after: tuple[str, ...] = ()
     start_at: int | None = None
+    place: str = ""
+    rerun: bool = False
 
 
 class TaskSpec(NamedTuple):

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from backburner.core.claims import RunResult
 from backburner.core.errors import BackburnerError, StaleRun
 from backburner.core.known_agents import OPENCODE
-from backburner.core.models import AGENT_LANES, RUNNERS, Clock, ProcessId, Run
+from backburner.core.models import Clock, ProcessId, Run
+from backburner.core.queues import is_for_agents, is_queue
 from backburner.core.states import RUNNING_STATES, Result, RunState, WaitKind
 from backburner.core.store_ports import LiveWork, RunQueue, SessionStore
 from backburner.execution.runner import Runner
@@ -16,7 +17,9 @@ from backburner.system.home import Home
 
 
 class RunRecovery:
-    """Takes over, releases or ends the runs of dead owners. `watch` triggers another pass when a living owner exits."""
+    """Takes over, releases or ends the runs of dead owners. `runner_of` is the runner for a run, by its queue; `watch` triggers another
+    pass when a living owner exits.
+    """
 
     def __init__(
         self,
@@ -25,38 +28,38 @@ class RunRecovery:
         queue: RunQueue,
         sessions: SessionStore,
         catalog: AgentCatalog,
-        runner: Runner,
+        owner: ProcessId,
+        runner_of: Callable[[Run], Runner],
         watch: Callable[[ProcessId], None],
         changed: Callable[[], None],
         clock: Clock,
     ) -> None:
         self._home, self._live_work, self._queue, self._sessions = home, live_work, queue, sessions
-        self._catalog, self._runner = catalog, runner
+        self._catalog, self._owner, self._runner_of = catalog, owner, runner_of
         self._watch, self._changed, self._clock = watch, changed, clock
-        self._owner = runner.owner
         self._agents_ended: set[str] = set()  # waiting runs whose agents ended with their agent process
 
     def take_over(self) -> None:
         """Check all live runs and recover those whose owner has died."""
         for run in self._live_work.active_runs():
-            if run.state in RUNNING_STATES and run.owner == self._owner and run.runner in AGENT_LANES:
+            if run.state in RUNNING_STATES and run.owner == self._owner and is_for_agents(run.runner):
                 self._mark_interrupted(run)  # it was taken over, but the result could not be written
-            elif run.state == RunState.WAITING and run.owner and run.runner in AGENT_LANES:
+            elif run.state == RunState.WAITING and run.owner and is_for_agents(run.runner):
                 self._recover_waiting(run, run.owner)
             elif run.state in RUNNING_STATES and run.owner == self._owner:
-                if not self._runner.owns(run.run_id):
-                    self._runner.take_over(run)  # this engine owns it but does not watch it
+                if not self._runner_of(run).owns(run.run_id):
+                    self._runner_of(run).take_over(run)  # this engine owns it but does not watch it
             elif run.state in RUNNING_STATES and run.owner:
                 if processes.is_alive(run.owner):
                     self._watch(run.owner)
-                elif run.runner in AGENT_LANES:
+                elif is_for_agents(run.runner):
                     self._mark_interrupted(run)
                 else:
-                    self._runner.take_over(run)
-            elif run.runner not in RUNNERS:
+                    self._runner_of(run).take_over(run)
+            elif not is_queue(run.runner):
                 self._release_if_dead(run.runner)
         for runner in self._live_work.pending_runners():
-            if runner not in RUNNERS:
+            if not is_queue(runner):
                 self._release_if_dead(runner)
         for lease in self._sessions.interactive_leases():
             if processes.is_alive(lease.process):

@@ -18,6 +18,9 @@ from backburner.system.home import Home
 from backburner.system.paths import locate
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from backburner.coordination.ledger_checks import Check
     from backburner.coordination.publisher import Publisher
     from backburner.services.agent_catalog import AgentCatalog
     from backburner.services.agent_runs import AgentRuns
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from backburner.services.embedding import Embedding
     from backburner.services.export import Export
     from backburner.services.gate import Gate
+    from backburner.services.hosts import Hosts
     from backburner.services.identity import Identity
     from backburner.services.inbox import Inbox
     from backburner.services.overview import Overview
@@ -61,7 +65,7 @@ class App:
     ) -> None:
         self.home, self.config_file, self.environ, self.clock = home, config, environ, clock
         self._ledger, self._runner = ledger, runner
-        self.changes = ChangeFeed(home)
+        self.changes = ChangeFeed(home, ledger.database)
         self.supervisor = EngineSupervisor(home, ledger.live_work, ledger.deliveries, self.changes, environ, self.now)
         self.queries = Queries(self._ledger.queries, self._ledger.events, self.supervisor, self.now)
 
@@ -73,6 +77,26 @@ class App:
     def config(self) -> Config:
         """The current settings."""
         return self.config_file.current
+
+    @property
+    def host_id(self) -> str:
+        """The host of this home in a ledger on Postgres; empty for a ledger file."""
+        return self._ledger.database.host_id
+
+    def ask_password_with(self, ask: "Callable[[str], str | None]") -> None:
+        """Use this to ask for the password of the database user with which a person decides, if no file has it."""
+        self._ledger.database.ask_password = ask
+
+    def server_checks(self) -> "Sequence[Check]":
+        """What `join` and `doctor` say about the server of a ledger on Postgres; nothing for a file."""
+        from backburner.coordination.ledger_checks import login_of, problems_of
+
+        settings = self._ledger.database.server_settings()
+        return [*problems_of(settings), *login_of(settings, self.config.text("store.person"))] if settings else []
+
+    def become_person(self) -> None:
+        """Open the ledger with the database user that decides, for a process that records what people decide elsewhere."""
+        self._ledger.database.become_person()
 
     def close(self) -> None:
         self._ledger.close()
@@ -103,9 +127,10 @@ class App:
 
     @cached_property
     def gate(self) -> "Gate":
-        from backburner.services.gate import Gate  # slow to load, and a command that only reads never needs it
+        from backburner.services.gate import Gate, HostNames  # slow to load, and a command that only reads never needs it
 
-        return Gate(self._ledger.grants, self._ledger.queries, self.agents, self.config_file, self.home.root)
+        hosts = HostNames(self.host_id, (lambda: self._ledger.hosts) if self.host_id else None)
+        return Gate(self._ledger.grants, self._ledger.queries, self.agents, self.config_file, self.home.root, hosts)
 
     @cached_property
     def project_changes(self) -> "Changes":
@@ -130,6 +155,12 @@ class App:
         from backburner.services.sessions import Sessions
 
         return Sessions(self._ledger.sessions, self.changes, self.now)
+
+    @cached_property
+    def hosts(self) -> "Hosts":
+        from backburner.services.hosts import Hosts
+
+        return Hosts(self._ledger.hosts, self.config_file, self.identity, self.changes, self.now, self.host_id)
 
     @cached_property
     def inbox(self) -> "Inbox":

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from backburner.coordination.config_file import ConfigFile
 from backburner.coordination.publisher import Publisher
 from backburner.core.devices import Proof
-from backburner.core.errors import BackburnerError, BadInput, IllegalTransition, QuestionChanged
+from backburner.core.errors import BackburnerError, BadInput, IllegalTransition, NotAPerson, QuestionChanged
 from backburner.core.formatting import short_fingerprint
 from backburner.core.grants import Grant
 from backburner.core.masking import masked_line
@@ -98,6 +98,8 @@ class Approvals:
         task = entry.task
         if choice == "once":
             return
+        if host := self._gate.host_of(entry):
+            raise BadInput(f"'{choice}' does not apply here: the task runs on host {host}. Use it in a terminal there.")
         if not task.spec.command.words or task.is_recurring:
             raise BadInput(f"'{choice}' does not apply to this task.")
         match choice:
@@ -159,22 +161,25 @@ class Approvals:
         if run and run.state == RunState.WAITING and run.wait_kind is WaitKind.TASK and run.wait:
             task_id = str(run.wait.target)
         self._sessions.record_activity(recipient)
-        via = f"channel:{channel}:{reply.person}"
-        if not reply.approved:
-            entry = self._reject(self._queries.get(task_id), via)
-            text = f"{title(entry.task)} is rejected and does not run."
-            if entry.task.state == TaskState.REJECTED and entry.task.is_recurring:
-                text += " An agent cannot propose it again for a day."
-        else:
-            try:
-                entry = self._approve(self._queries.get(task_id), via)
-            except QuestionChanged:
-                self._ask_again(notice.task_id, self._queries.get(task_id))
-                return
-            text = f"{title(entry.task)} is approved"
-            text += f": {self._recurring.explain(entry.task)}." if entry.task.is_recurring else "."
+        try:
+            text = self._apply_answer(self._queries.get(task_id), reply.approved, f"channel:{channel}:{reply.person}")
+        except QuestionChanged:
+            self._ask_again(notice.task_id, self._queries.get(task_id))
+            return
+        except NotAPerson as error:  # the process of the channels has no database user that may decide
+            text = f"{title(self._queries.get(task_id).task)} was not answered. {error}"
         self._task_store.confirm_answer(task_id, channel, text, self._clock())
         self._publisher.publish(self._queries.get(task_id))
+
+    def _apply_answer(self, entry: Entry, approved: bool, via: str) -> str:
+        """Approve or reject, and return what to say about it."""
+        if not approved:
+            entry = self._reject(entry, via)
+            again = " An agent cannot propose it again for a day." if entry.task.is_recurring else ""
+            return f"{title(entry.task)} is rejected and does not run.{again if entry.task.state == TaskState.REJECTED else ''}"
+        entry = self._approve(entry, via)
+        when = f": {self._recurring.explain(entry.task)}" if entry.task.is_recurring else ""
+        return f"{title(entry.task)} is approved{when}."
 
     def _ask_again(self, task_id: str, entry: Entry) -> None:
         """Notify the channels of a task that the approved command has changed, and request approval for the current one."""

@@ -1,14 +1,27 @@
 """The repositories and services that each daemon process needs."""
 
+import contextlib
 from collections.abc import Callable
 from typing import NamedTuple
 
 from backburner.coordination.changes import ChangeFeed
 from backburner.coordination.config_file import ConfigFile
-from backburner.coordination.ledger_file import open_home_ledger
+from backburner.coordination.ledger_file import dispatch_connection, open_home_ledger
+from backburner.core.errors import LedgerUnavailable, NotAPerson
+from backburner.core.hosts import integrations_leader_of
 from backburner.core.models import Clock
 from backburner.core.settings import Config
-from backburner.core.store_ports import DeliveryStore, EventStore, LedgerQueries, LiveWork, RecurringStore, RunQueue, SessionStore
+from backburner.core.store_ports import (
+    DeliveryStore,
+    DispatchStore,
+    EventStore,
+    HostStore,
+    LedgerQueries,
+    LiveWork,
+    RecurringStore,
+    RunQueue,
+    SessionStore,
+)
 from backburner.services.agent_catalog import AgentCatalog
 from backburner.services.app import App
 from backburner.services.approvals import Approvals
@@ -30,9 +43,12 @@ class EngineParts(NamedTuple):
     home: Home
     clock: Clock
     config: ConfigFile
+    changes: ChangeFeed
     live_work: LiveWork
     runs: RunQueue
     queries: LedgerQueries
+    hosts: HostStore
+    dispatch: DispatchStore
     recurring: RecurringStore
     deliveries: DeliveryStore
     sessions: SessionStore
@@ -43,7 +59,17 @@ class EngineParts(NamedTuple):
     proposals: Proposals
     retention: Retention
     suggestions: Suggestions
+    open_for_lease: Callable[[], tuple[HostStore, Callable[[], None]]]
     close: Callable[[], None]
+
+    @property
+    def host_id(self) -> str:
+        """The host of this home in a ledger on Postgres; empty for a ledger file."""
+        return self.live_work.host_id
+
+    def dispatch_connection(self) -> str:
+        """The parameters of a connection to the job queue of a ledger on Postgres."""
+        return dispatch_connection(self.config.current)
 
 
 def open_engine_parts(home: Home, environ: dict[str, str], flags: dict[str, str] | None = None) -> EngineParts:
@@ -55,6 +81,10 @@ def open_engine_parts(home: Home, environ: dict[str, str], flags: dict[str, str]
     ledger = open_home_ledger(home, config)
     app = App(home, ledger, config, environ)
 
+    def open_for_lease() -> tuple[HostStore, Callable[[], None]]:
+        other = open_home_ledger(home, config, for_lease=True)
+        return other.hosts, other.close
+
     def close() -> None:
         ledger.checkpoint()
         ledger.close()
@@ -63,9 +93,12 @@ def open_engine_parts(home: Home, environ: dict[str, str], flags: dict[str, str]
         home=home,
         clock=app.now,
         config=app.config_file,
+        changes=app.changes,
         live_work=ledger.live_work,
         runs=ledger.runs,
         queries=ledger.queries,
+        hosts=ledger.hosts,
+        dispatch=ledger.dispatch,
         recurring=ledger.recurring,
         deliveries=ledger.deliveries,
         sessions=ledger.sessions,
@@ -76,6 +109,7 @@ def open_engine_parts(home: Home, environ: dict[str, str], flags: dict[str, str]
         proposals=app.proposals,
         retention=app.retention,
         suggestions=app.suggestions,
+        open_for_lease=open_for_lease,
         close=close,
     )
 
@@ -112,6 +146,7 @@ class IntegrationParts(NamedTuple):
     triggers: Triggers
     approvals: Approvals
     queries: Queries
+    leads: Callable[[], bool]  # whether this host handles what is not of one host: channels, and sources other than files
     close: Callable[[], None]
 
     @property
@@ -124,8 +159,15 @@ def open_integration_parts(home: Home, environ: dict[str, str], config: ConfigFi
     """Open a home for the integrations process."""
     ledger = open_home_ledger(home, config)
     app = App(home, ledger, config, environ)
+
+    def leads() -> bool:
+        host_id = ledger.live_work.host_id
+        return not host_id or integrations_leader_of(ledger.hosts.beats()) == host_id
+
+    with contextlib.suppress(NotAPerson, LedgerUnavailable):  # without the login of a person, answers in channels are refused
+        app.become_person()
     return IntegrationParts(
-        home, environ, app.now, app.config_file, app.changes, app.deliveries, app.triggers, app.approvals, app.queries, ledger.close
+        home, environ, app.now, app.config_file, app.changes, app.deliveries, app.triggers, app.approvals, app.queries, leads, ledger.close
     )
 
 

@@ -7,17 +7,19 @@ the script, Makefile or package.json that the command names, but not what these 
 import contextlib
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from backburner.approval.policy import Decision, Rule, SandboxSettings, Verdict, judge, judge_for_sandbox
 from backburner.coordination.config_file import ConfigFile
 from backburner.core import light_json as json
-from backburner.core.claims import Recheck
+from backburner.core.claims import ClaimedRun, Recheck
 from backburner.core.digests import sha256
 from backburner.core.errors import BadInput
 from backburner.core.grants import Grant
 from backburner.core.light_typing import TYPE_CHECKING
-from backburner.core.models import Entry, Submission, Task
+from backburner.core.models import SANDBOX, Entry, Submission, Task
+from backburner.core.ports import CannotStart
+from backburner.core.queues import host_of, lane_of
 from backburner.core.recurring import tools_of
 from backburner.core.sandbox import Sandbox, Support
 from backburner.core.states import RunState, TaskState, WaitKind
@@ -32,17 +34,40 @@ from backburner.system.recorded_reads import Answers
 from backburner.system.sandbox_support import find_support
 
 if TYPE_CHECKING:
-    from backburner.core.store_ports import GrantStore, LedgerQueries
+    from backburner.core.store_ports import GrantStore, HostStore, LedgerQueries
 
 _MAX_SCRIPT_BYTES = 16 << 20
+_DENIED = 126  # exit code, as of a shell that may not run a program
+
+
+class HostNames:
+    """This host and the names of the others, as the ledger knows them. In a ledger file there is only this one."""
+
+    def __init__(self, host_id: str = "", store: "Callable[[], HostStore] | None" = None) -> None:
+        self.host_id, self._store = host_id, store
+
+    @property
+    def own_name(self) -> str:
+        return self.name_of(self.host_id)
+
+    def name_of(self, host_id: str) -> str:
+        hosts = self._store().beats() if self._store else ()
+        return next((host.name for host in hosts if host.host_id == host_id), host_id)
 
 
 class Gate:
     """Verdicts and fingerprints. Whether a person gave an approval is decided in `identity.py`."""
 
     def __init__(
-        self, grant_store: "GrantStore", ledger_queries: "LedgerQueries", catalog: AgentCatalog, config: ConfigFile, home: str
+        self,
+        grant_store: "GrantStore",
+        ledger_queries: "LedgerQueries",
+        catalog: AgentCatalog,
+        config: ConfigFile,
+        home: str,
+        hosts: HostNames | None = None,
     ) -> None:
+        self._hosts = hosts or HostNames()
         self._grant_store, self._ledger_queries = grant_store, ledger_queries
         self._catalog, self._config, self._home = catalog, config, home
         self._support: tuple[str, Support] | None = None
@@ -51,15 +76,32 @@ class Gate:
 
     def check(self, submission: Submission, *, ours: bool = True) -> Verdict:
         """Validate and judge a submission without storing anything; `ours` if Backburner itself would start the command."""
-        validate(submission)
+        validate(submission, elsewhere=self.is_elsewhere(submission.spec.order.place))
         return self.judge(submission, ours=ours)
 
     def judge(self, submission: Submission, *, ours: bool = True, confined: bool | None = None) -> Verdict:
         """Judge a submission without storing anything. What Backburner does not start itself (`ours`) cannot run in a sandbox.
 
-        `confined`: nothing is allowed without a sandbox, whatever the rules say. The default is whether this process is in one.
+        `confined`: nothing is allowed without a sandbox, whatever the rules say. The default is whether this process is in one. What runs
+        on another host is judged there when it starts, but a rule of this host can deny it.
         """
-        return self._judge(submission, ours=ours, confined=confined)[0]
+        verdict = self._judge(submission, ours=ours, confined=confined)[0]
+        if verdict.decision == Decision.DENY or not self.is_elsewhere(submission.spec.order.place):
+            return verdict
+        return Verdict(Decision.SANDBOX, ("the host that runs it decides in which sandbox it runs, or asks",), SANDBOX)
+
+    def is_elsewhere(self, place: str) -> bool:
+        """Whether what is submitted for a place may run on another host."""
+        return bool(self._hosts.host_id and place and place != f"@{self._hosts.host_id}")
+
+    def host_of(self, entry: Entry) -> str:
+        """The name of the other host on which a task waits, or will start; empty if it is this one. A lane is named `lane NAME`."""
+        task, run = entry
+        if run and run.host:
+            return "" if run.host == self._hosts.host_id else self._hosts.name_of(run.host)
+        if not self.is_elsewhere(task.place):
+            return ""
+        return f"lane {lane}" if (lane := lane_of(task.place)) else self._hosts.name_of(host_of(task.place))
 
     def judge_for_approval(self, submission: Submission) -> tuple[Verdict, str]:
         """Judge a submission that a person approves, and return the fingerprint that this approval is bound to."""
@@ -123,6 +165,8 @@ class Gate:
             return _digest("step", run.run_id, run.wait and run.wait[:2], run.error, run.extensions)
         if task.state == TaskState.PAUSED:
             return _digest("paused", task.task_id, task.recurring.paused_because)
+        if (asked := entry.question_fingerprint) and self.host_of(entry):
+            return asked  # only the other host has the files that it covers, and checks it when the command starts
         submission = submission_of(task, self._ledger_queries.environment(task.task_id))
         return self.fingerprint(submission.with_spec(recurrence=task.spec.recurrence))
 
@@ -152,19 +196,34 @@ class Gate:
         programs = [context.executable(part.name) or part.name for part in parts if part.name]
         return list(dict.fromkeys(programs)), [path for path in scripts_of(parts, context) if os.path.isfile(path)]
 
+    def placed(self, work: ClaimedRun) -> ClaimedRun:
+        """A run that was submitted on another host, with its folder on this one; CannotStart if there is none."""
+        if work.task.origin_host == self._hosts.host_id:
+            return work
+        from backburner.services.placement import placed
+
+        return placed(work, self._hosts.host_id, self._hosts.own_name, self._config.current)
+
     def recheck(self, task: Task, environment: dict[str, str]) -> Recheck:
         """Check again, right before it starts, whether a task may start, and in which sandbox."""
         submission = submission_of(task, environment)
+        is_ours = task.origin_host == self._hosts.host_id
         if task.decision.by == "user":
-            if task.decision.fingerprint is not None and (now := self.fingerprint(submission)) != task.decision.fingerprint:
+            approved = task.decision.fingerprint
+            if (approved is None and is_ours) or (now := self.fingerprint(submission)) == approved:
+                return Recheck()
+            if is_ours:
                 return Recheck(reason="the command has changed since it was approved", fingerprint=now)
-            return Recheck()
-        verdict = self.judge(submission, confined=task.is_unapproved)
-        if verdict.sandbox and task.is_unapproved:
+        # What another host has decided, or a person for that host, says nothing about the files and the rules of this one.
+        verdict = self._judge(submission, confined=task.is_unapproved if is_ours else None)[0]
+        if verdict.sandbox and (task.is_unapproved or not is_ours):
             return Recheck(sandbox=verdict.sandbox.to_json())
         if verdict.decision == Decision.ALLOW:
             return Recheck()
-        reason = f"it was allowed when it was submitted, but no longer is: {'; '.join(verdict.reasons)}"
+        reasons, name = "; ".join(verdict.reasons), "" if is_ours else self._hosts.own_name
+        if verdict.decision == Decision.DENY and not is_ours:
+            raise CannotStart(f"host {name} denies it: {reasons}", _DENIED)
+        reason = f"it was allowed when it was submitted, but no longer is: {reasons}" if is_ours else f"on host {name}, {reasons}"
         return Recheck(reason=reason, fingerprint=self.fingerprint(submission))
 
     def _context(self, submission: Submission, grants: Sequence[Grant], *, ours: bool = True) -> LocalCommandContext:
@@ -183,7 +242,7 @@ class Gate:
         """
         spec = submission.spec
         starts_later = submission.is_recurring or spec.order.after or spec.order.start_at is not None
-        if spec.command.shell or not spec.command.words or starts_later:
+        if spec.command.shell or not spec.command.words or starts_later or self.is_elsewhere(spec.order.place):
             return
         name, path = spec.command.words[0], {**submission.environment, **spec.env}.get("PATH", os.defpath)
         if executable_of(name, real_path(spec.cwd), path) or ("/" in name and os.path.exists(os.path.join(spec.cwd, name))):
@@ -229,7 +288,8 @@ def _fingerprint(submission: Submission, context: LocalCommandContext) -> str:
 
 def submission_of(task: Task, environment: dict[str, str]) -> Submission:
     """Return a submission that repeats a task, without its key, start time and dependencies."""
-    order = Order(batch=task.spec.order.batch, priority=task.spec.order.priority)
+    before = task.spec.order
+    order = Order(batch=before.batch, priority=before.priority, place=before.place, rerun=before.rerun)
     spec = task.spec._replace(order=order, recurrence=None, channels=())
     return Submission(spec, environment, session=task.session, message=task.message, opened=task.opened)
 

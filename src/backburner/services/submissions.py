@@ -13,7 +13,7 @@ from backburner.core.errors import ApprovalDenied, BadInput, TaskNotFound
 from backburner.core.formatting import short_fingerprint
 from backburner.core.light_typing import TYPE_CHECKING, NamedTuple
 from backburner.core.masking import masked_line
-from backburner.core.models import DISCOVERY, EXTERNAL, Approval, Caller, Clock, Entry, ProcessId, Submission, Task
+from backburner.core.models import AGENT_LANE, DISCOVERY, EXTERNAL, Approval, Caller, Clock, Entry, ProcessId, Submission, Task
 from backburner.core.optional_dependencies import need
 from backburner.core.recurring import explain_schedule, how_to_answer, tools_of
 from backburner.core.sessions import agent_task
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _MAX_AGENT_DEPTH = 3
 _MAX_SUGGESTIONS = 3
+_ASKS_ELSEWHERE = "a prompt; the host that runs its agent asks before it acts"
 _NO_PERMISSION_REQUESTS = "its agent does not ask for permission before it acts"
 
 
@@ -94,7 +95,8 @@ class Submissions:
         if (channels := self._channels(submission)) != submission.spec.channels:
             submission = submission.with_spec(channels=channels)
         submission = self._limit_tools_to_parent(submission)
-        validate(submission)
+        elsewhere = self._gate.is_elsewhere(submission.spec.order.place)
+        validate(submission, elsewhere=elsewhere)
         if watcher := self.watcher_of(submission):
             return self.submit_watched(submission, self.submit(watcher, caller), lambda watched: self.submit(watched, caller))
         submission, parent = self._resolve_dependencies(submission, caller)
@@ -102,15 +104,18 @@ class Submissions:
             self._home.create_socket_dir()
             self._has_socket_dir = True
         now = self._clock()
+        if elsewhere:
+            submission = self._for_another_host(submission, approved_via)
         if submission.spec.agent_name is not None:
-            self._catalog.require_usable(submission, {**submission.environment, **submission.spec.env})
-            need("agent", "Agents require")
+            if not elsewhere:
+                self._catalog.require_usable(submission, {**submission.environment, **submission.spec.env})
+                need("agent", "Agents require")
             self._limit_depth(submission)
         decision = self._decide(submission, approved_via, seen, now)
         fingerprint = self._gate.fingerprint(submission) if decision.approval is None else None
         if fingerprint and (offer := self._open_offer(submission, fingerprint)):
             return offer
-        lane = self._catalog.lane(submission)
+        lane = AGENT_LANE if elsewhere and submission.spec.agent else self._catalog.lane(submission)
         entry = self._task_store.submit(
             submission,
             project=project_of(submission.spec.cwd),
@@ -174,7 +179,10 @@ class Submissions:
         if caller.device is None:  # a paired page may restart any task: the copy is a new task, for which no approval counts
             self._identity.require_own(entry.task, "restart", caller)
         submission = submission_of(entry.task, environment)
-        submission = submission.with_spec(command=submission.spec.command._replace(umask=umask()))
+        before, order = entry.task.spec.order, submission.spec.order
+        submission = submission.with_spec(
+            command=submission.spec.command._replace(umask=umask()), order=order._replace(place=before.place, rerun=before.rerun)
+        )
         return submission._replace(restarted_from=entry.task.task_id, session=caller.session)
 
     def edit(self, before: Task, spec: TaskSpec, caller: Caller, *, approved_via: str | None = None, seen: str | None = None) -> Entry:
@@ -224,6 +232,16 @@ class Submissions:
         return None
 
     # -- the steps of `submit`, in order
+
+    def _for_another_host(self, submission: Submission, approved_via: str | None) -> Submission:
+        """Return what is stored of a submission that may run on another host: with the few variables that it takes along."""
+        if approved_via:
+            raise BadInput(
+                "A command for another host cannot be approved in advance, because only that host knows what would run."
+                " If it needs approval, it asks when it starts; answer with: backburner approve ID"
+            )
+        names = [name for name in self._config.current.listed("worker.pass_env") if name in submission.environment]
+        return submission.with_spec(env={name: submission.environment[name] for name in names} | submission.spec.env)
 
     def _with_defaults(self, submission: Submission) -> Submission:
         recurrence = submission.spec.recurrence
@@ -344,14 +362,17 @@ class Submissions:
             if submission.spec.command.words:
                 self._judge(submission, None, now)  # a denied command cannot be proposed
             return Decision(None, (f"it was proposed by {'a person' if submission.session is None else 'an agent'}",), "proposal")
+        elsewhere = self._gate.is_elsewhere(submission.spec.order.place)
         if not submission.spec.command.words:
+            if elsewhere:
+                return Decision(Approval("auto", "prompt", now), (_ASKS_ELSEWHERE,), "prompt")
             if self._catalog.asks_before_acting(submission):
                 return Decision(Approval("auto", "prompt", now), ("a prompt; its agent asks for permission before it acts",), "prompt")
             return Decision(Approval("user", approved_via, now) if approved_via else None, (_NO_PERMISSION_REQUESTS,), "agent")
         decision = self._judge(submission, approved_via, now)
         if seen is not None and decision.approval and decision.approval.fingerprint not in (None, seen):
             raise ApprovalDenied(reason="the command changed while approval was requested; submit it again to review the current command")
-        never_asks = submission.spec.agent_name is not None and not self._catalog.asks_before_acting(submission)
+        never_asks = not elsewhere and submission.spec.agent_name is not None and not self._catalog.asks_before_acting(submission)
         if never_asks and decision.approval and not approved_via:
             return Decision(None, (_NO_PERMISSION_REQUESTS,), "agent")
         return decision
@@ -368,8 +389,8 @@ class Submissions:
             case Verdicts.DENY:
                 raise ApprovalDenied(reason="; ".join(verdict.reasons))
             case Verdicts.SANDBOX if approved_via is None:
-                assert verdict.sandbox is not None
-                approval = Approval("auto", "gate", now, sandbox=verdict.sandbox.to_json())
+                # The sandbox is not known yet if another host runs it.
+                approval = Approval("auto", "gate", now, sandbox=verdict.sandbox.to_json() if verdict.sandbox else None)
             case Verdicts.ALLOW if approved_via is None:
                 approval = Approval("auto", "gate", now)
             case Verdicts.SANDBOX | Verdicts.ALLOW | Verdicts.ASK:

@@ -22,10 +22,13 @@ _MAX_NAME_CHARACTERS = 80
 LIMITS = {"memory_mb": (1, 1 << 30), "cpu_seconds": (1, 10**9), "nice": (0, 19)}
 
 
-def validate(submission: Submission) -> None:
-    """Raise BadInput if the submission could never run. The message says why, in one sentence."""
+def validate(submission: Submission, *, elsewhere: bool = False) -> None:
+    """Raise BadInput if the submission could never run. The message says why, in one sentence.
+
+    If it may run `elsewhere`, on another host, the directory is checked there.
+    """
     if submission.spec.agent_name is not None:
-        _validate_prompt(submission)
+        _validate_prompt(submission, elsewhere)
     if submission.spec.agent_name is None or submission.spec.command.words:
         _validate_command(submission)
     known = BUDGET_NAMES if submission.is_recurring else RunBudget._fields
@@ -48,7 +51,7 @@ def validate(submission: Submission) -> None:
         if word is not None and not (word.strip() and len(word) <= _MAX_LABEL_CHARACTERS and word.isprintable()):
             shown = repr(word[:_MAX_LABEL_CHARACTERS])
             raise BadInput(f"Invalid {noun} {shown}: use 1 to {_MAX_LABEL_CHARACTERS} printable characters on one line.")
-    if not os.path.isdir(submission.spec.cwd):
+    if not elsewhere and not os.path.isdir(submission.spec.cwd):
         raise BadInput(f"The working directory {submission.spec.cwd} does not exist.")
     if submission.spec.timeout_ms is not None and not 0 < submission.spec.timeout_ms < _MAX_TIME_MS:
         raise BadInput("The timeout must be greater than 0 and less than 278 years.")
@@ -65,8 +68,8 @@ def validate(submission: Submission) -> None:
     _validate_ready_when(submission.spec.command.ready_when)
 
 
-def _validate_prompt(submission: Submission) -> None:
-    if submission.spec.options.worktree and not os.path.exists(os.path.join(project_of(submission.spec.cwd), ".git")):
+def _validate_prompt(submission: Submission, elsewhere: bool) -> None:
+    if submission.spec.options.worktree and not elsewhere and not os.path.exists(os.path.join(project_of(submission.spec.cwd), ".git")):
         raise BadInput(f"{submission.spec.cwd} is not in a git repository; a worktree requires one.")
     if not submission.spec.prompt.strip():
         raise BadInput("The prompt is empty.")

@@ -9,12 +9,31 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 
+class Notifications(Protocol):
+    """Hears what other hosts announce."""
+
+    def subscribe(self, channel: str, heard: Callable[[str], None]) -> Callable[[], None]:
+        """Call `heard`, in another thread, for every notification; returns a function that ends the subscription.
+
+        An empty payload means that something may have been missed before.
+        """
+        ...
+
+
 class Database(Protocol):
     """One connection to a ledger. Not thread-safe."""
 
     upgraded: bool  # whether opening it migrated an older ledger to the current version
-
     dialect: str
+    ask_password: Callable[[str], str | None]  # of a database user, from the person at the terminal; None if nobody can be asked
+    host_id: str  # the host that uses this connection; empty for a file, which belongs to one home
+    epoch: int | None  # of that host, if this process enrolled it
+    host_environment: Mapping[str, str]  # for runs that were submitted on another host, whose environment stays there
+
+    @property
+    def notifications(self) -> Notifications | None:
+        """What other hosts announce; None for a file, which no other host uses."""
+        ...
 
     def execute(self, sql: str, params: Sequence[object] = ()) -> list[tuple]:
         """Run a statement and return its rows; no rows if a value is not valid text."""
@@ -32,10 +51,11 @@ class Database(Protocol):
         """Add a row. Values may be core records: they are stored as `rows.plain` converts them."""
         ...
 
-    def transaction(self, *, durable: bool = True) -> AbstractContextManager[None]:
+    def transaction(self, *, durable: bool = True, by_person: bool = False) -> AbstractContextManager[None]:
         """A write transaction: committed when the block ends, rolled back if it raises. There is one writer at a time.
 
-        A durable transaction is on disk when the block has ended. Until then other connections read the previous state.
+        A durable transaction is on disk when the block has ended. Until then other connections read the previous state. With `by_person`
+        it records what a person decided: a server with roles accepts it only from a login of a person, which is used from then on.
         """
         ...
 
@@ -76,6 +96,10 @@ class Database(Protocol):
 
     def server_settings(self) -> Mapping[str, str]:
         """What `doctor` checks about the server of the database and the connection to it; empty for a file."""
+        ...
+
+    def become_person(self) -> None:
+        """Use the database user of the person from now on, if the server has one; NotAPerson if its password is not known."""
         ...
 
     def close(self) -> None: ...

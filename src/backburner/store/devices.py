@@ -24,7 +24,7 @@ class DeviceRepository:
         """The random identity of this home, which is part of what a passkey signs. Creates it on first use."""
         if found := self._db.one("SELECT home_id FROM home"):
             return found[0]
-        with self._db.transaction():
+        with self._db.transaction(by_person=True):
             if not self._db.one("SELECT home_id FROM home"):
                 self._db.insert("home", {"home_id": secrets.token_hex(16)})
         return self._db.one("SELECT home_id FROM home")[0]
@@ -32,7 +32,7 @@ class DeviceRepository:
     # -- pairing
 
     def add_pairing(self, pairing: Pairing) -> None:
-        with self._db.transaction(durable=False):
+        with self._db.transaction(durable=False, by_person=True):
             self._db.write("DELETE FROM pairings WHERE expires_at < ?", (pairing.created_at - _KEPT_MS,))
             self._db.insert("pairings", pairing._asdict())
 
@@ -47,7 +47,7 @@ class DeviceRepository:
 
     def accept_pairing(self, pairing_id: str, device: Device) -> bool:
         """Store the device of a pairing; False if the pairing was accepted before."""
-        with self._db.transaction():
+        with self._db.transaction(by_person=True):
             if not self._db.one("SELECT 1 FROM pairings WHERE pairing_id = ? AND device_id IS NULL", (pairing_id,)):
                 return False
             self._db.insert("devices", device._asdict())
@@ -68,12 +68,12 @@ class DeviceRepository:
 
     def seen(self, device_id: str, now: int) -> None:
         """Record that a device was used."""
-        with self._db.transaction(durable=False):
+        with self._db.transaction(durable=False, by_person=True):
             self._db.write("UPDATE devices SET seen_at = ? WHERE device_id = ? AND seen_at < ?", (now, device_id, now))
 
     def revoke_device(self, device_id: str, via: str, now: int) -> bool:
         """Revoke a device and its passkeys; False if there is no such device or it was revoked before."""
-        with self._db.transaction():
+        with self._db.transaction(by_person=True):
             revoked = self._db.write("UPDATE devices SET revoked_at = ? WHERE device_id = ? AND revoked_at IS NULL", (now, device_id))
             if revoked:
                 self._db.write("UPDATE passkeys SET removed_at = ? WHERE device_id = ? AND removed_at IS NULL", (now, device_id))
@@ -84,7 +84,7 @@ class DeviceRepository:
 
     def add_passkey(self, passkey: Passkey) -> None:
         """Store a passkey that is not confirmed yet; it replaces an unconfirmed one of the same device."""
-        with self._db.transaction():
+        with self._db.transaction(by_person=True):
             self._db.write("DELETE FROM passkeys WHERE device_id = ? AND active_at IS NULL", (passkey.device_id,))
             self._db.insert("passkeys", passkey._asdict())
 
@@ -94,7 +94,7 @@ class DeviceRepository:
 
     def activate_passkey(self, passkey_id: str, via: str, now: int) -> bool:
         """Record that a person confirmed a passkey; False if it was confirmed or removed before, or has expired."""
-        with self._db.transaction():
+        with self._db.transaction(by_person=True):
             changed = self._db.write(
                 "UPDATE passkeys SET active_at = ? WHERE passkey_id = ? AND active_at IS NULL AND removed_at IS NULL AND expires_at > ?",
                 (now, passkey_id, now),
@@ -106,11 +106,11 @@ class DeviceRepository:
         return bool(changed)
 
     def passkey_used(self, passkey_id: str, sign_count: int, now: int) -> None:
-        with self._db.transaction(durable=False):
+        with self._db.transaction(durable=False, by_person=True):
             self._db.write("UPDATE passkeys SET sign_count = ?, used_at = ? WHERE passkey_id = ?", (sign_count, now, passkey_id))
 
     def remove_passkey(self, passkey_id: str, via: str, now: int) -> bool:
-        with self._db.transaction():
+        with self._db.transaction(by_person=True):
             changed = self._db.write("UPDATE passkeys SET removed_at = ? WHERE passkey_id = ? AND removed_at IS NULL", (now, passkey_id))
             if changed:
                 self._events.write(now, "passkey_removed", None, None, passkey_id=passkey_id, via=via)

@@ -21,7 +21,7 @@ class ExternalTaskRepository:
 
     def record(self, task: Task, run: Run) -> None:
         """Store a task that another program runs, in any state."""
-        with self._db.transaction():
+        with self._db.transaction(by_person=task.decision.by == "user"):
             if self._db.one("SELECT 1 FROM tasks WHERE task_id = ?", (task.task_id,)):
                 raise BadInput(f"Task {task.task_id} already exists.")
             self._db.insert("tasks", task_row(task))
@@ -30,7 +30,7 @@ class ExternalTaskRepository:
 
     def change_record(self, task: Task, run: Run) -> None:
         """Overwrite a task and run that `record` stored; their state changes must be legal transitions."""
-        with self._db.transaction():
+        with self._db.transaction(by_person=task.decision.by == "user"):
             stored, before = self._reader.get(task.task_id)
             if before is None or (before.runner != EXTERNAL and before._replace(span_id=run.span_id) != run):
                 raise BadInput(f"Task {task.task_id} is run by Backburner; its state cannot be changed here, only its descriptive fields.")

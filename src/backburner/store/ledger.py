@@ -1,7 +1,7 @@
 """The ledger of a home: its repositories over one database. This is the only place where they are composed."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from backburner.core.light_typing import TYPE_CHECKING
@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     from backburner.core.store_ports import (
         DeliveryStore,
         DeviceStore,
+        DispatchStore,
         EventStore,
         ExternalTaskStore,
         GrantStore,
+        HostStore,
         LedgerQueries,
         LiveWork,
         MemoryStore,
@@ -60,6 +62,14 @@ class Ledger:
     @property
     def runs(self) -> "RunQueue":
         return self._writers.runs
+
+    @property
+    def dispatch(self) -> "DispatchStore":
+        return self._writers.dispatch
+
+    @property
+    def hosts(self) -> "HostStore":
+        return self._writers.hosts
 
     @property
     def recurring(self) -> "RecurringStore":
@@ -176,8 +186,22 @@ def open_ledger(path: str, *, setup_lock: str | None = None, vfs: str | None = N
     return Ledger(SqliteDatabase(path, vfs=vfs, exclusive=exclusive, setup_lock=setup_lock), os.path.dirname(path))
 
 
-def open_postgres_ledger(url: str, root: str, host_id: str = "") -> Ledger:
-    """Open a ledger on Postgres for the home `root`. Changes nothing: `backburner migrate` creates and upgrades its tables."""
+def open_postgres_ledger(
+    url: str,
+    root: str,
+    host_id: str = "",
+    environment: Mapping[str, str] | None = None,
+    person: str = "",
+    *,
+    for_lease: bool = False,
+) -> Ledger:
+    """Open a ledger on Postgres for the home `root`. Changes nothing: `backburner migrate` creates and upgrades its tables.
+
+    `environment` is for runs that were submitted on another host. `person` is the database user that decides, if it is another.
+    `for_lease` as in `PostgresDatabase`.
+    """
     from backburner.store.postgres import PostgresDatabase
 
-    return Ledger(PostgresDatabase(url, host_id=host_id, private_folder=os.path.join(root, "environments")), root)
+    private = os.path.join(root, "environments")
+    database = PostgresDatabase(url, host_id=host_id, private_folder=private, environment=environment, person=person, for_lease=for_lease)
+    return Ledger(database, root)

@@ -607,5 +607,64 @@ MIGRATIONS: tuple[str, ...] = (
     );
     CREATE INDEX approval_attempts_by_task ON approval_attempts (task_id) WHERE task_id IS NOT NULL;
     """,
+    # 19: several hosts: where the runs of a task may start, on which host a run, a session or a process is, and the hosts themselves;
+    # what one host asks of another, and the beginning and end of the output of runs, for when their host cannot be reached
+    """
+    ALTER TABLE tasks ADD COLUMN place TEXT NOT NULL DEFAULT '';
+    ALTER TABLE tasks ADD COLUMN rerun INTEGER NOT NULL DEFAULT 0 CHECK (rerun IN (0, 1));
+    ALTER TABLE tasks ADD COLUMN origin_host TEXT NOT NULL DEFAULT '';
+    ALTER TABLE runs ADD COLUMN host TEXT NOT NULL DEFAULT '';
+    ALTER TABLE runs ADD COLUMN epoch INTEGER;
+    ALTER TABLE sessions ADD COLUMN host TEXT NOT NULL DEFAULT '';
+    ALTER TABLE interactive_leases ADD COLUMN host TEXT NOT NULL DEFAULT '';
+    CREATE TABLE hosts (
+        host_id TEXT NOT NULL PRIMARY KEY CHECK (host_id <> ''),
+        name TEXT NOT NULL UNIQUE CHECK (name <> ''),
+        state TEXT NOT NULL CHECK (state IN ('active', 'suspected', 'fenced', 'left')),
+        epoch INTEGER NOT NULL DEFAULT 0,
+        beat INTEGER NOT NULL DEFAULT 0,
+        changed_at INTEGER NOT NULL,
+        seen_at INTEGER NOT NULL,
+        draining INTEGER NOT NULL DEFAULT 0 CHECK (draining IN (0, 1)),
+        integrations INTEGER NOT NULL DEFAULT 0 CHECK (integrations IN (0, 1)),
+        lanes TEXT NOT NULL DEFAULT '[]',
+        capacity INTEGER NOT NULL DEFAULT 0 CHECK (capacity >= 0),
+        version TEXT NOT NULL DEFAULT ''
+    );
+    CREATE TABLE host_requests (
+        request_id INTEGER PRIMARY KEY AUTOINCREMENT,
+        host_id TEXT NOT NULL,
+        run_id TEXT NOT NULL REFERENCES runs (run_id) ON DELETE CASCADE,
+        kind TEXT NOT NULL CHECK (kind IN ('log', 'file', 'files', 'input')),
+        path TEXT NOT NULL DEFAULT '',
+        position INTEGER NOT NULL DEFAULT 0,
+        body BLOB,
+        created_at INTEGER NOT NULL,
+        expires_at INTEGER NOT NULL
+    );
+    CREATE TABLE host_responses (
+        request_id INTEGER NOT NULL REFERENCES host_requests (request_id) ON DELETE CASCADE,
+        n INTEGER NOT NULL,
+        position INTEGER NOT NULL,
+        body BLOB NOT NULL,
+        last INTEGER NOT NULL DEFAULT 0 CHECK (last IN (0, 1)),
+        error TEXT,
+        PRIMARY KEY (request_id, n)
+    );
+    CREATE TABLE output_excerpts (
+        run_id TEXT NOT NULL PRIMARY KEY REFERENCES runs (run_id) ON DELETE CASCADE,
+        head BLOB NOT NULL,
+        tail BLOB NOT NULL,
+        size INTEGER NOT NULL,
+        details TEXT NOT NULL DEFAULT '{}',
+        at INTEGER NOT NULL
+    );
+    CREATE TABLE folders_to_delete (
+        host_id TEXT NOT NULL,
+        folder TEXT NOT NULL,
+        PRIMARY KEY (host_id, folder)
+    );
+    CREATE INDEX host_requests_by_host ON host_requests (host_id, request_id);
+    """,
 )
 VERSION = len(MIGRATIONS)

@@ -8,17 +8,22 @@ import functools
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from backburner.core.errors import LedgerTooNew, LedgerUnavailable, LedgerUnreachable
+from backburner.core.errors import BackburnerError, LedgerTooNew, LedgerUnavailable, LedgerUnreachable, NotAPerson, NotPermitted
 from backburner.core.ledger_url import shown
 from backburner.store.migrations import VERSION
 from backburner.store.private_texts import PrivateTexts
 from backburner.store.rows import plain
 
+if TYPE_CHECKING:
+    from backburner.store.postgres_listener import PostgresListener
+
 SCHEMA = "backburner"  # the Postgres schema that holds the tables
+JOBS_SCHEMA = "backburner_jobs"  # and the one of the job queue
 WRITER_LOCK = 4_906_130_881_213  # the key of the advisory lock; any number that is always the same
 _LOCK_SECONDS = 30
 _CONNECT_SECONDS = 5
@@ -34,10 +39,19 @@ _SESSION = {
     "tcp_keepalives_count": "3",
 }
 _CLIENT = {"tcp_user_timeout": 5000, "keepalives_idle": 10, "keepalives_interval": 3, "keepalives_count": 3}
+_FOR_LEASE = {"statement_timeout": "3s", "lock_timeout": "1s", "synchronous_commit": "off"}
 _BEGIN = {
     durable: f"BEGIN; {'' if durable else 'SET LOCAL synchronous_commit = off; '}SELECT pg_advisory_xact_lock({WRITER_LOCK})".encode()
     for durable in (True, False)
 }
+_NOT_ALLOWED = "42501"  # insufficient privilege, also what the triggers of postgres_roles.py raise
+# The user of a connection, whether the roles of postgres_roles.py exist, and what the user is
+_LOGIN = f"""
+    SELECT session_user::text, EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'bb_person'), {SCHEMA}.is_owner(), {SCHEMA}.is_person(),
+    {SCHEMA}.is_worker(), (SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = session_user)
+"""
+_HIDDEN_TABLES = f"SELECT 1 FROM pg_namespace WHERE nspname = '{SCHEMA}' AND NOT has_schema_privilege(oid, 'USAGE')"
+_BEGIN_FOR_LEASE = {durable: begin.replace(b"BEGIN;", b"BEGIN; SET LOCAL synchronous_commit = on;") for durable, begin in _BEGIN.items()}
 _NO_TABLES = ("42P01", "3F000")  # undefined table, undefined schema
 
 
@@ -46,18 +60,40 @@ class PostgresDatabase:
 
     dialect = "postgres"
     upgraded = False  # `backburner migrate` upgrades a ledger, never opening it
+    epoch: int | None = None
+    ask_password: Callable[[str], str | None] = staticmethod(lambda user: None)
 
-    def __init__(self, url: str, *, host_id: str = "", private_folder: str = "") -> None:
-        """`host_id` identifies the home; a ledger that belongs to another home is not opened. Empty for no check.
+    def __init__(
+        self,
+        url: str,
+        *,
+        host_id: str = "",
+        private_folder: str = "",
+        environment: Mapping[str, str] | None = None,
+        person: str = "",
+        for_lease: bool = False,
+    ) -> None:
+        """`host_id` identifies the home, which must have joined the ledger; empty for a connection of no host.
 
-        `private_folder` is for texts that must not leave this host.
+        `private_folder` is for texts that must not leave this host. `environment` is for runs that were submitted on another host.
+        `person` is the database user from the first transaction of a person on. With `for_lease`, every statement fails soon if the
+        server does not answer, and a change outside a transaction need not be durable.
         """
+        self.host_environment = environment or {}
+        self._person = person
+        self._session, self._begin = (_FOR_LEASE, _BEGIN_FOR_LEASE) if for_lease else ({}, _BEGIN)
         self._private = PrivateTexts(private_folder)
-        self.path, self._url, self._host_id = shown(url), url, host_id
+        self.path, self._url, self.host_id = shown(url), url, host_id
         self._in_transaction = False
         self._counter = itertools.count()
         self._failed: tuple[float, LedgerUnavailable] | None = None
         self._connection = self._connect()
+
+    @functools.cached_property
+    def notifications(self) -> "PostgresListener":
+        from backburner.store.postgres_listener import PostgresListener
+
+        return PostgresListener(self._url)
 
     def execute(self, sql: str, params: Sequence[object] = ()) -> list[tuple]:
         if any(type(value) is str and "\0" in value for value in params):
@@ -79,13 +115,17 @@ class PostgresDatabase:
     def insert(self, table: str, row: Mapping[str, object]) -> None:
         self.write(_insert_into(table, tuple(row)), [plain(value) for value in row.values()])
 
-    def transaction(self, *, durable: bool = True) -> "_Transaction":
-        return _Transaction(self, durable)
+    def transaction(self, *, durable: bool = True, by_person: bool = False) -> "_Transaction":
+        return _Transaction(self, durable, by_person)
 
-    def begin(self, durable: bool) -> None:
+    def begin(self, durable: bool, by_person: bool = False) -> None:
         """Take the writer's lock. A transaction that is not durable may be lost if the server crashes right after it."""
-        self._send(_BEGIN[durable], repeat=True)
+        if by_person:
+            self.become_person()
+        self._send(self._begin[durable], repeat=True)
         self._in_transaction = True
+        if by_person and self.host_id:
+            self.one("SELECT set_config('backburner.host_name', name, true) FROM hosts WHERE host_id = ?", (self.host_id,))
 
     def commit(self) -> None:
         self._in_transaction = False
@@ -103,6 +143,28 @@ class PostgresDatabase:
                 self._connection.execute("ROLLBACK", prepare=False)
             except psycopg.Error:
                 self._connection.close()  # the server rolls back what a lost connection has begun
+
+    def become_person(self) -> None:
+        """Use the login of the person from now on, if it is another."""
+        if not self._person:
+            return
+        person, self._person = self._person, ""
+        before, self._url = self._url, make_conninfo(self._url, user=person)
+        try:
+            try:
+                connection = self._connect()
+            except LedgerUnreachable as error:
+                if "password" not in str(error):
+                    raise
+                if (password := self.ask_password(person)) is None:
+                    raise NotAPerson(reason=f"~/.pgpass has no valid password for the database user {person}") from None
+                self._url, self._failed = make_conninfo(self._url, password=password), None
+                connection = self._connect()
+        except BaseException:
+            self._url, self._person, self._failed = before, person, None
+            raise
+        self._connection.close()
+        self._connection = connection
 
     def change_counter(self) -> int:
         return next(self._counter)
@@ -133,6 +195,8 @@ class PostgresDatabase:
         return []  # the server checks its own files
 
     def close(self) -> None:
+        if "notifications" in vars(self):
+            self.notifications.close()
         self._connection.close()
 
     def server_settings(self) -> dict[str, str]:
@@ -145,8 +209,17 @@ class PostgresDatabase:
             (SCHEMA,),
         )
         info = self._connection.info
+        user, has_roles, is_owner, is_person, is_worker, can_administer = self.one(_LOGIN)
+        roles = (("owner", is_owner), ("person", is_person), ("worker", is_worker), ("agent", True))
+        sent = time.time()
+        (server_time,) = self.one("SELECT extract(epoch FROM clock_timestamp())::float8")
         return {
             **dict(zip(names, values, strict=True)),
+            "user": user,
+            "role": next(name for name, has_role in roles if has_role),
+            "has_roles": "yes" if has_roles else "no",
+            "can_administer": "yes" if can_administer else "no",
+            "clock_offset_ms": str(round(((sent + time.time()) / 2 - server_time) * 1000)),
             "collations": " ".join(sorted(row[0] for row in collations)),
             "encrypted": "yes" if self._connection.pgconn.ssl_in_use else "no",
             "host": info.host,
@@ -173,7 +246,7 @@ class PostgresDatabase:
         if self._failed and time.monotonic() < self._failed[0] + _RECONNECT_INTERVAL:
             raise self._failed[1]
         try:
-            connection = connect(self._url)
+            connection = connect(self._url, self.host_id, **self._session)
         except psycopg.Error as error:
             self._failed = time.monotonic(), LedgerUnreachable(_one_line(error), path=self.path)
             raise self._failed[1] from None
@@ -188,36 +261,48 @@ class PostgresDatabase:
         return connection
 
     def _require_known(self, connection: psycopg.Connection) -> None:
-        """The ledger has the schema of this version, and belongs to this home."""
+        """The ledger has the schema of this version, and this home has joined it."""
         try:
-            row = connection.execute("SELECT version, host_id, home FROM schema").fetchone()
+            row = connection.execute("SELECT version FROM schema").fetchone()
         except psycopg.Error as error:
             if error.sqlstate in _NO_TABLES:
+                if connection.execute(_HIDDEN_TABLES).fetchone():
+                    user = connection.info.user
+                    reason = f"the database user {user} has none of the roles of its users; give it one, such as: GRANT bb_worker TO {user}"
+                    raise LedgerUnavailable(reason, path=self.path) from None
                 raise LedgerUnavailable("it has no tables yet; create them with: backburner migrate", path=self.path) from None
             raise
-        version, host_id, home = row or (0, "", "")
+        version = row[0] if row else 0
         if version > VERSION:
             raise LedgerTooNew(path=self.path, found=version, known=VERSION)
         if version < VERSION:
             reason = f"it has schema {version}, and this version of Backburner needs {VERSION}; upgrade it with: backburner migrate"
             raise LedgerUnavailable(reason, path=self.path)
-        if self._host_id and host_id != self._host_id:
-            reason = (
-                f"it belongs to the home {home}, and only one home can use a ledger; to use it here instead: backburner migrate --take-over"
-            )
-            raise LedgerUnavailable(reason, path=self.path)
+        if self.host_id and not connection.execute("SELECT 1 FROM hosts WHERE host_id = %s", (self.host_id,)).fetchone():
+            raise LedgerUnavailable("this home has not joined it; join it with: backburner join URL", path=self.path)
 
-    def _unavailable(self, error: psycopg.Error) -> LedgerUnavailable:
+    def _unavailable(self, error: psycopg.Error) -> BackburnerError:
+        if error.sqlstate == _NOT_ALLOWED:
+            return NotPermitted(user=conninfo_to_dict(self._url).get("user", ""), reason=(error.diag.message_primary or _one_line(error)))
         return unavailable(error, self.path)
 
 
-def connect(url: str) -> psycopg.Connection:
-    """Connect to a server, with the limits that keep a client from stopping the others."""
+def connect(url: str, host_id: str = "", **session: str) -> psycopg.Connection:
+    """Connect to a server. `host_id` is the host that changes are announced from; `session` are more settings of the session."""
+    return psycopg.connect(conninfo(url, **({f"{SCHEMA}.host": host_id} if host_id else {}), **session), autocommit=True)
+
+
+def conninfo(url: str, **session: str) -> str:
+    """The parameters of a connection, with the limits that keep a client from stopping the others, and more settings of the session."""
     given = conninfo_to_dict(url)
-    options = " ".join([*(f"-c {name}={value}" for name, value in _SESSION.items()), str(given.get("options") or "")])
+    options = " ".join([*(f"-c {name}={value}" for name, value in {**_SESSION, **session}.items()), str(given.get("options") or "")])
     defaults = {"connect_timeout": _CONNECT_SECONDS, "application_name": "backburner", **_CLIENT, **given}
-    conninfo = make_conninfo("", **{**defaults, "options": options, "client_encoding": "UTF8"})
-    return psycopg.connect(conninfo, autocommit=True)
+    return make_conninfo("", **{**defaults, "options": options, "client_encoding": "UTF8"})
+
+
+def dispatch_conninfo(url: str) -> str:
+    """The parameters of a connection to the job queue, where nothing must be durable."""
+    return conninfo(url, search_path=f"{JOBS_SCHEMA},{SCHEMA}", synchronous_commit="off")
 
 
 def unavailable(error: psycopg.Error, path: str) -> LedgerUnavailable:
@@ -250,11 +335,11 @@ def _insert_into(table: str, columns: tuple[str, ...]) -> str:
 class _Transaction:
     """BEGIN … COMMIT with the writer's lock; rolled back on any error."""
 
-    def __init__(self, database: PostgresDatabase, durable: bool) -> None:
-        self._database, self._durable = database, durable
+    def __init__(self, database: PostgresDatabase, durable: bool, by_person: bool) -> None:
+        self._database, self._durable, self._by_person = database, durable, by_person
 
     def __enter__(self) -> None:
-        self._database.begin(self._durable)
+        self._database.begin(self._durable, self._by_person)
 
     def __exit__(self, kind: type | None, error: BaseException | None, _: object) -> None:
         if error is None:

@@ -20,20 +20,20 @@ class ProofRepository:
         self._db, self._events = db, events
 
     def add_challenge(self, challenge: Challenge) -> None:
-        with self._db.transaction(durable=False):
+        with self._db.transaction(durable=False, by_person=True):
             self._db.write("DELETE FROM challenges WHERE expires_at < ?", (challenge.expires_at - _KEPT_MS,))
             self._db.insert("challenges", challenge._asdict())
 
     def use_challenge(self, nonce: str, now: int) -> Challenge | None:
         """Take a challenge: it is returned once. None if it is unknown or was used before."""
-        with self._db.transaction():
+        with self._db.transaction(by_person=True):
             if not self._db.write("UPDATE challenges SET used_at = ? WHERE nonce = ? AND used_at IS NULL", (now, nonce)):
                 return None
             return Challenge._make(self._db.one(f"SELECT {_CHALLENGE} FROM challenges WHERE nonce = ?", (nonce,)))
 
     def record_attempt(self, attempt: Attempt) -> int:
         """Store an attempt to approve and return its number; a refused one is also an event."""
-        with self._db.transaction():
+        with self._db.transaction(by_person=True):
             row = {name: value for name, value in attempt._asdict().items() if name != "attempt_id"}
             self._db.insert("approval_attempts", row)
             if attempt.outcome == "refused":
@@ -42,7 +42,7 @@ class ProofRepository:
 
     def settle_attempt(self, attempt_id: int, outcome: str, reason: str | None) -> None:
         """Record what became of a verified attempt."""
-        with self._db.transaction():
+        with self._db.transaction(by_person=True):
             self._db.write("UPDATE approval_attempts SET outcome = ?, reason = ? WHERE attempt_id = ?", (outcome, reason, attempt_id))
             if outcome == "refused":
                 row = self._db.one(f"SELECT {_ATTEMPT} FROM approval_attempts WHERE attempt_id = ?", (attempt_id,))

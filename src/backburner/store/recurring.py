@@ -113,7 +113,7 @@ class RecurringRepository:
 
         A new schedule counts from now on. A current run is not affected.
         """
-        with self._db.transaction():
+        with self._db.transaction(by_person=True):
             task = self._recurring_task(before.task_id)
             if (task.spec, task.state) != (before.spec, before.state):
                 raise StaleTask(task_id=task.task_id)
@@ -141,7 +141,9 @@ class RecurringRepository:
 
         An active task whose budget is used up, but which no slot has paused yet, may use the same amount again.
         """
-        with self._db.transaction():
+        task = self._recurring_task(task_id)
+        is_extended = task.recurring.pause_kind == PauseKind.BUDGET or self._usage.daily_budget_exceeded(task, now) is not None
+        with self._db.transaction(by_person=is_extended):
             task = self._recurring_task(task_id)
             if task.state == TaskState.ACTIVE and (reason := self._usage.daily_budget_exceeded(task, now)):
                 self._db.write("UPDATE tasks SET counted_from = ? WHERE task_id = ?", (now, task_id))

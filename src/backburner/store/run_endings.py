@@ -8,8 +8,9 @@ from backburner.core.claims import RunResult
 from backburner.core.errors import StaleRun
 from backburner.core.formatting import agent_notice, describe_result, notice_text
 from backburner.core.ids import outside_id
-from backburner.core.light_typing import TYPE_CHECKING
-from backburner.core.models import AGENT_LANES, DISCOVERY, SANDBOX, Decision, Entry, Run, Task
+from backburner.core.light_typing import TYPE_CHECKING, Any
+from backburner.core.models import DISCOVERY, SANDBOX, Decision, Entry, Run, Task
+from backburner.core.queues import at, at_host, base_of, is_for_agents, place_of
 from backburner.core.states import (
     Result,
     RunEvent,
@@ -70,6 +71,20 @@ class RunEndings:
         for ended in self._write(entry, ending):
             self.follow_up(ended.task_id, ended.state, ending.ended_at)
 
+    def run_again(self, entry: Entry, ending: RunResult) -> str:
+        """Write the end of a run of a task that may run twice, and add its next run; nobody is notified. Returns the next run."""
+        task, run = entry
+        assert run is not None
+        event, now, folder = event_between(run.state, ending.state), ending.ended_at, os.path.dirname(run.folder)
+        self._write_run(run, ending)
+        cause: dict[str, Any] = {"slot": run.cause.slot, "origin": run.cause.origin, "payload": run.cause.payload}
+        if task.is_recurring:
+            added = self._runs.add_recurring(task, folder, now, cause="retry", **cause)
+        else:
+            added = self._runs.add(self._runs.count_up(task), base_of(run.runner) or run.runner, folder, now, message=run.message, **cause)
+        self._events.write(now, event, task.task_id, run.run_id, result=ending.result, error=ending.error, run_again=added.run_id)
+        return added.run_id
+
     def finish(self, task: Task, event: TaskEvent, now: int) -> None:
         """End a recurring task without the end of a run."""
         ended = self._recurring.finish(task, event, now)
@@ -100,7 +115,7 @@ class RunEndings:
         task, run = entry
         assert run is not None
         agent_asked = True
-        if task.has_precheck and run.runner not in AGENT_LANES:
+        if task.has_precheck and not is_for_agents(run.runner):
             if recurring.precheck_triggers_agent(task, ending) and run.cancel_requested_at is None:
                 self._continue_with_agent(task, run, ending)
                 return []
@@ -174,7 +189,7 @@ class RunEndings:
         after = advance(run.state, RunEvent.PASSED_TO_AGENT)
         changed = self._db.write(
             "UPDATE runs SET state = ?, runner = ?, owner = NULL, process = NULL, started_at = NULL, digest = ? WHERE run_id = ? AND state = ?",
-            (after, task.lane, ending.digest, run.run_id, run.state),
+            (after, at(at_host(task.lane, run.host), place_of(run.runner)), ending.digest, run.run_id, run.state),
         )
         if not changed:
             raise StaleRun(run_id=run.run_id)

@@ -26,6 +26,11 @@ class SqliteDatabase:
     """One connection to a ledger file. Not thread-safe."""
 
     dialect = "sqlite"
+    host_id = ""
+    ask_password: Callable[[str], str | None] = staticmethod(lambda user: None)
+    notifications = None
+    epoch: int | None = None
+    host_environment: Mapping[str, str] = {}
 
     def __init__(self, path: str, *, vfs: str | None = None, exclusive: bool = False, setup_lock: str | None = None) -> None:
         self.path = path
@@ -68,7 +73,7 @@ class SqliteDatabase:
         values = [value if value is None or type(value) is str else plain(value) for value in row.values()]
         self.write(_insert_into(table, tuple(row)), values)
 
-    def transaction(self, *, durable: bool = True) -> "_Transaction":
+    def transaction(self, *, durable: bool = True, by_person: bool = False) -> "_Transaction":
         return _Transaction(self, durable)
 
     def begin(self, durable: bool) -> None:
@@ -91,6 +96,9 @@ class SqliteDatabase:
     def roll_back(self) -> None:
         if self.connection.in_transaction:
             self.connection.execute("ROLLBACK")
+
+    def become_person(self) -> None:
+        """A file does not know who opens it."""
 
     def change_counter(self) -> int:
         return self.one("PRAGMA data_version")[0]

@@ -12,6 +12,7 @@ from backburner.core.errors import BadInput, StaleRun
 from backburner.core.formatting import refusal_text
 from backburner.core.light_typing import TYPE_CHECKING
 from backburner.core.models import EXTERNAL, Approval, Decision, Entry, ProcessId, Run, Submission, Task, TraceIds
+from backburner.core.queues import at_host
 from backburner.core.sessions import SessionId, agent_task, is_chat
 from backburner.core.states import LIVE, NoticeKind, Result, RunState, TaskEvent, TaskState, WaitKind
 from backburner.core.task_spec import AgentOptions, options_fields
@@ -87,7 +88,7 @@ class TaskRepository:
         fingerprint of what a proposal asks about; `question` makes the text for channels from the task id.
         """
         try:
-            with self._db.transaction():
+            with self._db.transaction(by_person=approval is not None and approval.by == "user"):
                 if submission.spec.order.key is not None and (existing := self._reader.by_key(project, submission.spec.order.key)):
                     return existing
                 for after_id in submission.spec.order.after:
@@ -114,6 +115,7 @@ class TaskRepository:
                     expires_at=None if approval else expires_at,
                     parent_task=self._parent_task(submission),
                     parent_run=submission.parent_run,
+                    origin_host=self._db.host_id,
                 )
                 client = SessionId.parse(task.session).client if task.session is not None else None
                 environment_id = self._environments.store(submission.environment)
@@ -131,7 +133,7 @@ class TaskRepository:
                 if not approval:
                     self._dependencies.block(task)
                     return Entry(task, None)
-                if owner and task.spec.order.start_at is None and not self._claims.queued(runner, now, 1):
+                if owner and not self._db.host_id and task.spec.order.start_at is None and not self._claims.queued(runner, now, 1):
                     return self._begin(task, runner, folder, now, owner)
                 entry = self._begin(task, runner, folder, now)
                 if owner and entry.run and self._claims.queued(runner, now, 1) == [entry.run.run_id]:
@@ -143,7 +145,7 @@ class TaskRepository:
 
     def approve(self, task_id: str, approval: Approval, *, runner: str, folder: str, max_active: int = 0) -> Entry:
         """Record a user's approval: a proposal becomes an active task with a pending run; a waiting run becomes pending again."""
-        with self._db.transaction():
+        with self._db.transaction(by_person=True):
             waiting = self._reader.get(task_id)
             if waiting.run and waiting.run.state == RunState.WAITING:
                 return self._approve_waiting(waiting.task, waiting.run, approval)
@@ -158,7 +160,7 @@ class TaskRepository:
 
     def refuse(self, task_id: str, *, expired: bool, now: int, via: str | None = None, reason: str | None = None) -> Entry:
         """Record that a user rejected a task through the interface `via`, with the reason they gave, or that its approval expired."""
-        with self._db.transaction():
+        with self._db.transaction(by_person=not expired):
             entry = self._reader.get(task_id)
             if entry.run and entry.run.state == RunState.WAITING:
                 self._refuse_waiting(entry, entry.run, now, via, reason)
@@ -196,7 +198,7 @@ class TaskRepository:
                 raise StaleRun(run_id=run.run_id)
             task = self._runs.count_up(self._transitions.apply(task, TaskEvent.RESUMED, now))
             self._db.write("UPDATE tasks SET retrieved_at = NULL WHERE task_id = ?", (task_id,))
-            new_run = self._runs.add(task, runner, os.path.dirname(run.folder), now, message=message)
+            new_run = self._runs.add(task, at_host(runner, run.host), os.path.dirname(run.folder), now, message=message)
             return Entry(task._replace(retrieved_at=None), new_run)
 
     def mark_retrieved(self, task_id: str, now: int) -> None:
@@ -206,7 +208,8 @@ class TaskRepository:
 
     def set_model(self, task_id: str, agent: str, options: AgentOptions, lane: str) -> None:
         """Use another agent or model for a conversation from its next run on."""
-        with self._db.transaction():
+        found = self._reader.find(task_id)
+        with self._db.transaction(by_person=found is not None and found.task.decision.by == "user"):
             self._db.write(
                 "UPDATE tasks SET agent = ?, agent_options = ?, lane = ? WHERE task_id = ?",
                 (agent, plain(options_fields(options)), lane, task_id),
@@ -217,7 +220,7 @@ class TaskRepository:
 
         Only the new message can be answered from then on. Does nothing if an answer was given in the meantime.
         """
-        with self._db.transaction():
+        with self._db.transaction(by_person=True):
             task, run = self._reader.get(task_id)
             waiting_run = run if run and run.state == RunState.WAITING else None
             changed = self._db.write("UPDATE tasks SET fingerprint = ? WHERE task_id = ? AND state = 'proposed'", (asked, about))

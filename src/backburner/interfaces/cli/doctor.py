@@ -7,14 +7,16 @@ import shlex
 import shutil
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple, assert_never
 
 from backburner.coordination.config_file import ConfigFile, load_config
+from backburner.coordination.ledger_checks import login_of, problems_of
 from backburner.coordination.supervision import HUNG_AFTER_SECONDS
 from backburner.core.errors import BackburnerError, LedgerTooNew, LedgerUnreachable
 from backburner.core.ledger_url import shown
-from backburner.core.models import AGENT_LANES, Run
+from backburner.core.models import Run
+from backburner.core.queues import is_for_agents
 from backburner.core.recipients import Recipient
 from backburner.core.settings import Config, agent_settings
 from backburner.core.states import RUNNING_STATES
@@ -299,31 +301,13 @@ def _ledger_on_postgres(home: Home, config_file: ConfigFile, url: str, full: boo
     try:
         settings = health.server_settings()
         yield Finding(True, f"ledger {shown(url)}: Postgres {settings['server_version']}")
-        yield from _server(settings)
+        person = config_file.current.text("store.person")
+        yield from (Finding(*check) for check in (*problems_of(settings), *login_of(settings, person)))
         yield from _tasks(home, health, full)
     except BackburnerError as error:
         yield Finding(False, str(error), "run `backburner doctor` again")
     finally:
         health.close()
-
-
-def _server(settings: Mapping[str, str]) -> Iterator[Finding]:
-    """What is wrong with a server that stores the ledger, or with the connection to it."""
-    if int(settings["server_version_num"]) < 150_000:
-        yield Finding(False, f"the server is Postgres {settings['server_version']}, which is too old", "use Postgres 15 or newer")
-    if settings["server_encoding"] != "UTF8":
-        yield Finding(False, f"the encoding of the database is {settings['server_encoding']}", "create a database with --encoding UTF8")
-    if settings["collations"] != "C":
-        what = f"some columns of the ledger have another collation than C ({settings['collations']}), so text is compared wrongly"
-        yield Finding(False, what, "restore them from a dump of the ledger that `backburner migrate` has created")
-    for name in ("fsync", "synchronous_commit"):
-        if settings[name] == "off":
-            yield Finding(False, f"{name} is off: what was stored is lost when the server crashes", f"set {name} = on in postgresql.conf")
-    host = settings["host"]
-    is_here = host.startswith(("/", "127.")) or host in ("localhost", "::1")
-    if not is_here and (settings["encrypted"] == "no" or settings["sslmode"] != "verify-full"):
-        what = f"the connection to {host} is {'not encrypted' if settings['encrypted'] == 'no' else 'encrypted, but the server is not verified'}"
-        yield Finding(False, what, "add ?sslmode=verify-full&sslrootcert=system to `url` under [store]")
 
 
 def _sizes(home: Home, full: bool) -> Finding:
@@ -376,7 +360,7 @@ def _without_process(home: Home, health: Health) -> list[str]:
 
 def _has_no_process(home: Home, run: Run) -> bool:
     folder = home.folder(run.folder)
-    if run.runner in AGENT_LANES or run.error or is_locked(os.path.join(folder, run_files.EXIT)) or run_files.exit_code(folder) is not None:
+    if is_for_agents(run.runner) or run.error or is_locked(os.path.join(folder, run_files.EXIT)) or run_files.exit_code(folder) is not None:
         return False
     return not members(run.process, run.process_tag)
 

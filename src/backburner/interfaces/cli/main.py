@@ -28,6 +28,7 @@ _COMMAND_MODULES = {
     **dict.fromkeys(("add", "propose", "edit", "pause", "unpause", "run-now", "compact"), "cli.recurring"),
     **dict.fromkeys(("backup", "export"), "cli.backup"),
     "devices": "cli.web",
+    "hosts": "cli.hosts",
     "inbox": "cli.inbox",
     "traces": "cli.traces",
     "top": "tui.top",
@@ -37,7 +38,7 @@ _COMMANDS_WITHOUT_HOME = {
     **dict.fromkeys(("serve", "doctor"), "cli.serve"),
     "web": "cli.web",
     "restore": "cli.backup",
-    "migrate": "cli.migrate",
+    **dict.fromkeys(("join", "migrate", "worker"), "cli.hosts"),
     "mcp": "mcp.stdio",
     "chat": "tui.chat.command",
     "install": "cli.install",
@@ -180,6 +181,7 @@ def _run(verb: str, args: "argparse.Namespace | SimpleNamespace") -> int:
     gc.enable()  # the launcher turns it off while modules load
     environ = dict(os.environ)
     with open_app(args.home, environ, flags, tolerant=verb in _TOLERANT) as app:
+        app.ask_password_with(ask_password)
         if problem := app.config_file.problem:
             from backburner.core.formatting import sentence
 
@@ -189,6 +191,17 @@ def _run(verb: str, args: "argparse.Namespace | SimpleNamespace") -> int:
         if verb in _USES_ENGINE_SETTINGS and any(origin.startswith("BACKBURNER_") for origin in app.config.origins.values()):
             _warn_of_ignored_settings(app)
         return getattr(module, "list_" if verb == "list" else verb.replace("-", "_"))(app, current_caller("cli", environ), args)
+
+
+def ask_password(user: str) -> str | None:
+    """Ask for the password of a database user at the terminal, which is never stored; None without a terminal."""
+    from getpass import getpass
+
+    try:
+        with open("/dev/tty", "w") as terminal:
+            return getpass(f"Password of the database user {user}: ", terminal)
+    except OSError:
+        return None
 
 
 def _interface(name: str) -> "ModuleType":

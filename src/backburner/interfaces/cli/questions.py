@@ -127,12 +127,24 @@ def _command(app: App, entry: Entry, seen: str) -> "tuple[str, Verdict | None]":
     from backburner.interfaces.cli.approval_prompt import question  # imports the shell parser, which only questions need
 
     task, submission = entry.task, _submission(app, entry)
+    if host := app.gate.host_of(entry):
+        return _on_other_host(entry, host, seen), None
     try:
         verdict = app.gate.check(submission)
     except BackburnerError as error:  # for example, its directory no longer exists
         text = f"Command requires approval:\n  {command_line(task.spec.command.words, task.spec.command.shell)}\n\nDirectory: {visible(task.spec.cwd)}\n{error}"
         return f"{text}\nFingerprint: {short_fingerprint(seen)}", None
     return question(submission, verdict, app.recurring.explain(task) if task.is_recurring else None, seen).rstrip(), verdict
+
+
+def _on_other_host(entry: Entry, host: str, seen: str) -> str:
+    """The text about a command that another host has judged. Whether its programs and scripts are still the same is checked there."""
+    task = entry.task
+    why = entry.run.error if entry.run and entry.run.error else "; ".join(task.decision.reasons)
+    lines = [f"Command requires approval on {visible(host if host.startswith('lane ') else f'host {host}')}:"]
+    lines += [f"  {command_line(task.spec.command.words, task.spec.command.shell)}", "", f"Directory: {visible(task.spec.cwd)}"]
+    lines += [f"Environment: {visible(name)}={visible(value)}" for name, value in task.spec.env.items()]
+    return "\n".join([*lines, f"Why it needs approval: {visible(why)}", f"Fingerprint: {short_fingerprint(seen)}"])
 
 
 def settle(app: App, caller: Caller, question: Question, answer: str) -> Entry:

@@ -16,6 +16,7 @@ from backburner.core.errors import BackburnerError, BadInput, NotAPerson
 from backburner.core.models import Caller
 from backburner.core.optional_dependencies import need
 from backburner.core.terminal_text import visible
+from backburner.interfaces.cli.main import ask_password
 from backburner.interfaces.cli.tasks import hint
 from backburner.services.app import App, open_app
 from backburner.system.caller_identity import current_caller
@@ -37,6 +38,7 @@ def web(args: argparse.Namespace, flags: dict[str, str]) -> int:
     running = running_port(home)
     with contextlib.ExitStack() as stack:
         app = stack.enter_context(open_app(home, environ, flags))
+        app.ask_password_with(ask_password)
         if running is None:
             port = args.port if args.port is not None else app.config.whole("web.port") or port_of(home, locate(None, {}))
             _, port = stack.enter_context(web_server(home, environ, f"127.0.0.1:{port}"))

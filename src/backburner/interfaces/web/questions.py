@@ -51,7 +51,7 @@ def question(app: App, call: Call) -> dict[str, object]:
         "task": one_row(app, entry),
         "open": is_open,
         "kind": _kind(entry),
-        "title": f"{_who(entry)} {_wants(entry)} in {visible(_short(task.spec.cwd, call.caller.environ))}",
+        "title": f"{_who(entry)} {_wants(entry)} in {visible(_short(task.spec.cwd, call.caller.environ))}{_on_host(app, entry)}",
         "line": visible(formatting.command_line(command.words, command.shell)) if command.words and is_device else line_of(task),
         "command": list(command.words) if is_device else masked_words(command.words),
         "shell": command.shell,
@@ -94,6 +94,10 @@ def _kind(entry: Entry) -> str:
 def _who(entry: Entry) -> str:
     client = client_of(entry.task)
     return "You" if client == "you" else client
+
+
+def _on_host(app: App, entry: Entry) -> str:
+    return f" on {visible(host)}" if (host := app.gate.host_of(entry)) else ""
 
 
 def _wants(entry: Entry) -> str:
@@ -142,6 +146,8 @@ def _judged(app: App, entry: Entry, *, with_files: bool) -> dict[str, object]:
     }
     if not command.words or _kind(entry) in ("step", "budget", "paused"):
         return found
+    if app.gate.host_of(entry):  # that host has the files, and checks them when the command starts
+        return found | {"reasons": [entry.run.error if entry.run and entry.run.error else "; ".join(decision.reasons)]}
     submission = submission_of(entry.task, app.queries.environment(entry))
     found["parts"] = [{"command": visible(part.text), "inside": list(part.inside)} for part in parse_commands(command.words, command.shell)]
     programs, scripts = app.gate.files_of(submission)
