@@ -9,7 +9,7 @@ import pytest
 import backburner.store
 
 FOLDER = Path(backburner.store.__file__ or "").parent
-_ADAPTERS = ("sqlite.py", "postgres.py", "postgres_schema.py", "migrations.py", "__init__.py")
+_ADAPTERS = ("sqlite.py", "postgres.py", "postgres_schema.py", "postgres_requests.py", "migrations.py", "__init__.py")
 SHARED = [path for path in sorted(FOLDER.glob("*.py")) if path.name not in _ADAPTERS]
 NOT_PORTABLE = {
     "IS between values": r"\bIS (NOT )?['?]",

@@ -33,6 +33,7 @@ BackburnerError                 exit 1
 ├── BackupFailed
 ├── RestoreFailed
 ├── EngineUnavailable
+├── HostUnreachable
 ├── LedgerUnavailable
 │   └── LedgerUnreachable
 ├── LedgerTooNew
@@ -213,6 +214,10 @@ class HomeUnusable(BackburnerError):
 
 class EngineUnavailable(BackburnerError):
     """The engine did not start: {message}. See its log: {log}"""
+
+
+class HostUnreachable(BackburnerError):
+    """Host {host} does not answer: {message}."""
 
 
 class LedgerUnavailable(BackburnerError):

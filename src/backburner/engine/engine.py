@@ -22,6 +22,7 @@ from backburner.system import capacity, processes
 from backburner.system.home import opencode_server_files
 
 if TYPE_CHECKING:
+    from backburner.engine.host_requests import HostRequestServer
     from backburner.engine.scheduler import Scheduler
 
 log = logging.getLogger("backburner")
@@ -47,6 +48,7 @@ class Engine:
         self._suggestion_timer: asyncio.TimerHandle | None = None
         self._clean_up_timer: asyncio.TimerHandle | None = None
         self._cleaning: asyncio.Task[None] | None = None
+        self._requests = _serve_requests(parts)
         config = parts.config.current
         if parts.config.problem:
             log.warning("Nothing is started until the settings are valid again: %s", parts.config.problem)
@@ -83,6 +85,8 @@ class Engine:
         """
         self._recovery.take_over()
         self._runner.tick()
+        if self._requests:
+            self._requests.tick()
         if self._parts.config.problem:
             return
         if self._clean_up_timer is None:
@@ -123,6 +127,8 @@ class Engine:
             self._cleaning.cancel()
         if self._sending:
             self._sending.cancel()  # the process that it started continues
+        if self._requests:
+            self._requests.close()
         self._children.release()
         await self._runner.stop()
         for descriptor in self._watched.values():
@@ -228,3 +234,14 @@ class Engine:
         except BackburnerError as error:  # for example, the disk is full
             log.warning("clean-up stopped after %d tasks: %s", count, error)
         self._process.wake()
+
+
+def _serve_requests(parts: EngineParts) -> "HostRequestServer | None":
+    """Answer the requests of other hosts, where the ledger can have any."""
+    if parts.open_shared is None:
+        return None
+    from backburner.engine.host_requests import HostRequestServer
+
+    server = HostRequestServer(parts.home, parts.open_shared, parts.clock)
+    server.start()
+    return server

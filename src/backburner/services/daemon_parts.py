@@ -8,7 +8,17 @@ from backburner.coordination.config_file import ConfigFile
 from backburner.coordination.ledger_file import open_home_ledger
 from backburner.core.models import Clock
 from backburner.core.settings import Config
-from backburner.core.store_ports import DeliveryStore, EventStore, LedgerQueries, LiveWork, RecurringStore, RunQueue, SessionStore
+from backburner.core.store_ports import (
+    DeliveryStore,
+    EventStore,
+    HostRequestStore,
+    LedgerQueries,
+    LiveWork,
+    OutputExcerptStore,
+    RecurringStore,
+    RunQueue,
+    SessionStore,
+)
 from backburner.services.agent_catalog import AgentCatalog
 from backburner.services.app import App
 from backburner.services.approvals import Approvals
@@ -43,7 +53,23 @@ class EngineParts(NamedTuple):
     proposals: Proposals
     retention: Retention
     suggestions: Suggestions
+    open_shared: "Callable[[], SharedLedger] | None"  # None if nobody else uses the ledger
     close: Callable[[], None]
+
+
+class SharedLedger(NamedTuple):
+    """What a second thread of the engine needs to answer other hosts: a connection of its own."""
+
+    host_id: str
+    requests: HostRequestStore
+    excerpts: OutputExcerptStore
+    close: Callable[[], None]
+
+
+def open_shared_ledger(home: Home, config: ConfigFile) -> SharedLedger:
+    """Open another connection to a ledger that several hosts use."""
+    ledger = open_home_ledger(home, config)
+    return SharedLedger(ledger.database.host_id, ledger.host_requests, ledger.output_excerpts, ledger.close)
 
 
 def open_engine_parts(home: Home, environ: dict[str, str], flags: dict[str, str] | None = None) -> EngineParts:
@@ -76,6 +102,7 @@ def open_engine_parts(home: Home, environ: dict[str, str], flags: dict[str, str]
         proposals=app.proposals,
         retention=app.retention,
         suggestions=app.suggestions,
+        open_shared=(lambda: open_shared_ledger(home, config)) if ledger.database.host_id else None,
         close=close,
     )
 

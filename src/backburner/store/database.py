@@ -15,6 +15,7 @@ class Database(Protocol):
     upgraded: bool  # whether opening it migrated an older ledger to the current version
 
     dialect: str
+    host_id: str  # of the home; empty for a file, which belongs to one home
 
     def execute(self, sql: str, params: Sequence[object] = ()) -> list[tuple]:
         """Run a statement and return its rows; no rows if a value is not valid text."""
@@ -37,6 +38,15 @@ class Database(Protocol):
 
         A durable transaction is on disk when the block has ended. Until then other connections read the previous state.
         """
+        ...
+
+    def listen(self, channel: str) -> None:
+        """Let notifications on a channel end `wait` from now on. A file has none."""
+        ...
+
+    def unlisten(self, channel: str) -> None: ...
+    def wait(self, seconds: float, *descriptors: int) -> bool:
+        """Return after a notification, when one of the descriptors is readable, or after some seconds; False if there was certainly no notification."""
         ...
 
     def change_counter(self) -> int:

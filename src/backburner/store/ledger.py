@@ -17,10 +17,12 @@ if TYPE_CHECKING:
         EventStore,
         ExternalTaskStore,
         GrantStore,
+        HostRequestStore,
         LedgerQueries,
         LiveWork,
         MemoryStore,
         NoticeStore,
+        OutputExcerptStore,
         ProofStore,
         RecordStore,
         RecurringStore,
@@ -142,6 +144,18 @@ class Ledger:
         from backburner.store.refusals import RefusalRepository
 
         return RefusalRepository(self.database)
+
+    @on_first_use
+    def host_requests(self) -> "HostRequestStore":
+        from backburner.store.host_requests import HostRequestRepository
+
+        return HostRequestRepository(self.database)
+
+    @on_first_use
+    def output_excerpts(self) -> "OutputExcerptStore":
+        from backburner.store.output_excerpts import OutputExcerptRepository
+
+        return OutputExcerptRepository(self.database)
 
     @on_first_use
     def external_tasks(self) -> "ExternalTaskStore":

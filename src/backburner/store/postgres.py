@@ -6,6 +6,7 @@ schema; `postgres_schema.py` does. Each process has one connection.
 
 import functools
 import itertools
+import select
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -53,7 +54,9 @@ class PostgresDatabase:
         `private_folder` is for texts that must not leave this host.
         """
         self._private = PrivateTexts(private_folder)
-        self.path, self._url, self._host_id = shown(url), url, host_id
+        self.path, self._url, self.host_id = shown(url), url, host_id
+        self._channels: set[str] = set()
+        self._is_notified = False
         self._in_transaction = False
         self._counter = itertools.count()
         self._failed: tuple[float, LedgerUnavailable] | None = None
@@ -103,6 +106,41 @@ class PostgresDatabase:
                 self._connection.execute("ROLLBACK", prepare=False)
             except psycopg.Error:
                 self._connection.close()  # the server rolls back what a lost connection has begun
+
+    def listen(self, channel: str) -> None:
+        self._channels.add(channel)
+        self._send(f'LISTEN "{channel}"'.encode(), repeat=True)
+
+    def unlisten(self, channel: str) -> None:
+        if channel in self._channels:
+            self._channels.discard(channel)
+            self._send(f'UNLISTEN "{channel}"'.encode(), repeat=True)
+
+    def wait(self, seconds: float, *descriptors: int) -> bool:
+        if self._connection.closed:
+            self._connection, self._is_notified = self._connect(), True  # what was notified meanwhile is lost
+        if not self._is_notified:
+            self._read_notifications(seconds, descriptors)
+        notified, self._is_notified = self._is_notified, False
+        return notified
+
+    def _read_notifications(self, seconds: float, descriptors: Sequence[int]) -> None:
+        waiting = select.poll()  # unlike select(), it takes any descriptor
+        for descriptor in (self._connection.fileno(), *descriptors):
+            waiting.register(descriptor, select.POLLIN)
+        if self._connection.fileno() not in dict(waiting.poll(max(0.0, seconds) * 1000)):
+            return
+        self._is_notified = True
+        try:
+            self._connection.pgconn.consume_input()
+            while self._connection.pgconn.notifies():
+                pass
+        except psycopg.Error:
+            self._connection.close()  # the next statement connects again
+
+    def _notified(self, _: psycopg.Notify) -> None:
+        """A notification that came together with the answer to a statement."""
+        self._is_notified = True
 
     def change_counter(self) -> int:
         return next(self._counter)
@@ -180,6 +218,9 @@ class PostgresDatabase:
         self._failed = None
         try:
             self._require_known(connection)
+            connection.add_notify_handler(self._notified)
+            for channel in self._channels:
+                connection.execute(f'LISTEN "{channel}"'.encode())
         except BaseException as error:
             connection.close()
             if isinstance(error, psycopg.Error):
@@ -190,21 +231,16 @@ class PostgresDatabase:
     def _require_known(self, connection: psycopg.Connection) -> None:
         """The ledger has the schema of this version, and belongs to this home."""
         try:
-            row = connection.execute("SELECT version, host_id, home FROM schema").fetchone()
+            row = connection.execute("SELECT version FROM schema").fetchone()
         except psycopg.Error as error:
             if error.sqlstate in _NO_TABLES:
                 raise LedgerUnavailable("it has no tables yet; create them with: backburner migrate", path=self.path) from None
             raise
-        version, host_id, home = row or (0, "", "")
+        version = row[0] if row else 0
         if version > VERSION:
             raise LedgerTooNew(path=self.path, found=version, known=VERSION)
         if version < VERSION:
             reason = f"it has schema {version}, and this version of Backburner needs {VERSION}; upgrade it with: backburner migrate"
-            raise LedgerUnavailable(reason, path=self.path)
-        if self._host_id and host_id != self._host_id:
-            reason = (
-                f"it belongs to the home {home}, and only one home can use a ledger; to use it here instead: backburner migrate --take-over"
-            )
             raise LedgerUnavailable(reason, path=self.path)
 
     def _unavailable(self, error: psycopg.Error) -> LedgerUnavailable:

@@ -14,6 +14,7 @@ from backburner.core.errors import LedgerTooNew, LedgerUnavailable
 from backburner.core.ledger_url import shown
 from backburner.store.migrations import MIGRATIONS, VERSION
 from backburner.store.postgres import SCHEMA, WRITER_LOCK, connect, unavailable
+from backburner.store.postgres_requests import STATEMENTS
 
 OLDEST_SERVER = 15
 _BASELINE_VERSION = 18
@@ -54,6 +55,7 @@ def migrate(url: str, *, host_id: str, home: str, take_over: bool = False) -> Mi
                     connection.execute("INSERT INTO schema (version, host_id, home) VALUES (0, '', '')")
                 for number in range(before or _BASELINE_VERSION, VERSION):
                     _execute(connection, MIGRATIONS[number])
+                connection.execute(STATEMENTS.encode(), prepare=False)
                 connection.execute("UPDATE schema SET version = %s, host_id = %s, home = %s", (VERSION, host_id, home))
     except psycopg.Error as error:
         raise unavailable(error, address) from None

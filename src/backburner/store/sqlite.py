@@ -19,6 +19,7 @@ from backburner.system.home import lock
 
 _BUSY_MS = 30_000
 _FOLD_MS = 1000
+_POLL_SECONDS = 0.05
 _STEPS_PER_LOOK = 10_000  # steps of SQLite between two looks at the clock
 
 
@@ -26,6 +27,7 @@ class SqliteDatabase:
     """One connection to a ledger file. Not thread-safe."""
 
     dialect = "sqlite"
+    host_id = ""
 
     def __init__(self, path: str, *, vfs: str | None = None, exclusive: bool = False, setup_lock: str | None = None) -> None:
         self.path = path
@@ -91,6 +93,18 @@ class SqliteDatabase:
     def roll_back(self) -> None:
         if self.connection.in_transaction:
             self.connection.execute("ROLLBACK")
+
+    def listen(self, channel: str) -> None:
+        """Nobody else uses a file than the processes of one home, which wake each other."""
+
+    def unlisten(self, channel: str) -> None:
+        """See `listen`."""
+
+    def wait(self, seconds: float, *descriptors: int) -> bool:
+        import select
+
+        select.select(descriptors, [], [], min(seconds, _POLL_SECONDS))
+        return True  # it has to look itself
 
     def change_counter(self) -> int:
         return self.one("PRAGMA data_version")[0]

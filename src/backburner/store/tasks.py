@@ -18,6 +18,7 @@ from backburner.core.task_spec import AgentOptions, options_fields
 from backburner.store.dependencies import dependency_failed
 from backburner.store.parameters import groups, places
 from backburner.store.rows import OUTGOING, plain, task_row
+from backburner.store.run_folders import own_folders
 
 if TYPE_CHECKING:
     from backburner.store.claims import Claims
@@ -229,7 +230,7 @@ class TaskRepository:
             self._notices.confirm_answer(self._reader.get(task_id).task, channel, text, now)
 
     def clear(self, task_ids: Sequence[str], now: int, *, sweep: bool = True) -> Sequence[str]:
-        """Delete ended tasks with their runs, notices and events; returns the folders of their runs.
+        """Delete ended tasks with their runs, notices and events; returns the folders of their runs on this host.
 
         Without `sweep`, what takes a scan of the whole ledger is left to `sweep_cleared`.
         """
@@ -240,7 +241,7 @@ class TaskRepository:
                 found = self._db.one("SELECT seq, environment_id FROM tasks WHERE task_id = ?", (task_id,))
                 if not found or self._is_needed(task_id):
                     continue
-                folders += [row[0] for row in self._db.execute("SELECT folder FROM runs WHERE task_id = ?", (task_id,))]
+                folders += own_folders(self._db, self._db.execute("SELECT folder, host FROM runs WHERE task_id = ?", (task_id,)))
                 self._db.write("DELETE FROM tasks WHERE task_id = ?", (task_id,))
                 deleted.append((*found, task_id))
             if sweep:
