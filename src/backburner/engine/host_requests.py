@@ -24,6 +24,7 @@ from backburner.system.home import Home
 
 log = logging.getLogger("backburner")
 _RECONNECT_SECONDS = 1.0
+_CLOSE_SECONDS = 2.0
 _REPORT_SECONDS, _IDLE_REPORT_SECONDS = 10.0, 60.0  # between two looks for new output: while something runs, and otherwise
 _MIN_REPORT_SECONDS = 1.0
 _SWEEP_SECONDS = 300.0
@@ -61,9 +62,7 @@ class HostRequestServer:
     def close(self) -> None:
         self._is_closing = True
         self._wake()
-        self._thread.join()
-        os.close(self._reader)
-        os.close(self._writer)
+        self._thread.join(_CLOSE_SECONDS)  # it may be waiting for the server of the ledger; it ends with the process
 
     def _wake(self) -> None:
         try:
@@ -184,7 +183,7 @@ class _Serving:
         self._server._has_ticked, self._reported_at = False, now
         self._is_idle = not self._reporter.report()
         for folder in self._ledger.excerpts.folders_to_delete():
-            if is_run_folder(folder, self._home):
+            if is_run_folder(folder):
                 run_files.remove(self._home.folder(folder))
             self._ledger.excerpts.folder_deleted(folder)
         if now >= self._swept_at + _SWEEP_SECONDS:
@@ -192,7 +191,7 @@ class _Serving:
             self._ledger.requests.sweep(self._server._clock() - _KEPT_MS)
 
 
-def is_run_folder(folder: str, home: Home) -> bool:
+def is_run_folder(folder: str) -> bool:
     """Whether a name in the ledger is that of a folder of a run, and of nothing else."""
     parent, _, name = folder.rpartition("/")
-    return parent in ("tasks", home.tasks) and bool(name) and not name.startswith(".")
+    return parent == "tasks" and bool(name) and not name.startswith(".")

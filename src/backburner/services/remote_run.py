@@ -5,7 +5,7 @@ twice. If the host does not answer, what it last reported is shown.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backburner.core.errors import BadInput, HostUnreachable, TaskNotFound
@@ -33,7 +33,17 @@ class RemoteFile(NamedTuple):
 class RemoteRun:
     """A run whose folder is on another host. Belongs to one thread, like the ledger."""
 
-    def __init__(self, requests: "HostRequestStore", excerpts: "OutputExcerptStore", run_id: str, place: RunPlace, clock: Clock) -> None:
+    def __init__(
+        self,
+        requests: "HostRequestStore",
+        excerpts: "OutputExcerptStore",
+        run_id: str,
+        place: RunPlace,
+        clock: Clock,
+        is_silent: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`is_silent` is called when the host did not answer."""
+        self._is_silent, self.close = is_silent, _nothing
         self._client, self._excerpts, self._run_id, self.place = HostClient(requests, run_id, place, clock), excerpts, run_id, place
 
     def open_log(self) -> RemoteLog:
@@ -41,17 +51,19 @@ class RemoteRun:
         try:
             return self._open_live()
         except HostUnreachable:
-            return self.open_excerpt()
+            self._is_silent()
+            return self._open_excerpt()
 
     def _open_live(self) -> RemoteLog:
         about, *blocks = self._client.whole(LOG, {"open": True})
         state: dict[str, Any] = json.loads(about.body)
         if state["size"] is None:
             raise FileNotFoundError(self._run_id)
-        return RemoteLog(state["ranges"], [(block.position, block.body) for block in blocks if block.body], state["size"], self._read)
+        log = RemoteLog(state["ranges"], [(block.position, block.body) for block in blocks if block.body], state["size"], self._read)
+        log.growth = Growth(self._client, log)
+        return log
 
-    def open_excerpt(self) -> RemoteLog:
-        """What its host last reported of its log."""
+    def _open_excerpt(self) -> RemoteLog:
         found, who = self._excerpts.excerpt(self._run_id), f"Host {self.place.name}"
         why = "has left" if self.place.state == "left" else "does not answer"
         if found is None:
@@ -60,16 +72,13 @@ class RemoteRun:
         ranges = [(at, at + len(block)) for at, block in blocks if block]
         return RemoteLog(ranges, blocks, found.size, note=f"{who} {why}; this is what it last reported at {local_time(found.at)}.")
 
-    def growth(self, log: RemoteLog) -> "Growth":
-        """Follow a log that was just opened."""
-        return Growth(self._client, log)
-
     def details(self) -> dict[str, Any]:
-        """Its progress, ports and files, as JSON values; what its host last reported if it does not answer."""
+        """Its progress, ports and files, as JSON values; what its host last reported if it does not answer, with a `note` that says so."""
         try:
             return self._details()
         except HostUnreachable:
-            return self.reported_details()
+            self._is_silent()
+            return {**self.reported_details(), "note": self._open_excerpt().note}
 
     def reported_details(self) -> dict[str, Any]:
         """The same without asking the host: what it last reported, every few seconds while there is news."""
@@ -200,7 +209,5 @@ class Growth:
             self._answer = None
 
 
-def remote_run(requests: "HostRequestStore", excerpts: "OutputExcerptStore", host_id: str, run_id: str, clock: Clock) -> RemoteRun | None:
-    """A run that is on another host; None if it is on this one, or on none."""
-    place = requests.place(run_id)
-    return None if place is None or place.host_id == host_id else RemoteRun(requests, excerpts, run_id, place, clock)
+def _nothing() -> None:
+    """A run that shares its connection has nothing to close."""

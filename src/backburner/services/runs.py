@@ -7,16 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 from backburner.coordination.config_file import ConfigFile
 from backburner.core import formatting, ids
-from backburner.core.models import SANDBOX, Clock, Entry
+from backburner.core.models import SANDBOX, Clock, Entry, Run
 from backburner.core.run_inspection import RunInspection
 from backburner.core.states import RUNNING_STATES, RunState
 from backburner.system import run_files
 from backburner.system.home import Home, read_plain
-from backburner.system.log_file import NAME, Log, Piece, position_of
+from backburner.system.log_file import NAME, Log, LogSource, Piece, local_log, position_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from backburner.core.progress import Progress
     from backburner.core.store_ports import LedgerQueries, LiveWork
+    from backburner.services.remote_run import RemoteRun
+    from backburner.services.remote_runs import RemoteRuns
 
 _MAX_SEARCHED_BYTES = 16 << 20  # at the end of a log, when searching for matching lines
 _ALL_LINES = 1 << 30
@@ -26,7 +30,17 @@ _MIN_PIECE_BYTES = 100  # the output of the next run is added only if at least t
 class Runs:
     """The output and the state of runs."""
 
-    def __init__(self, home: Home, live_work: "LiveWork", ledger_queries: "LedgerQueries", config: ConfigFile, clock: Clock) -> None:
+    def __init__(
+        self,
+        home: Home,
+        live_work: "LiveWork",
+        ledger_queries: "LedgerQueries",
+        config: ConfigFile,
+        clock: Clock,
+        remote: "RemoteRuns | None" = None,
+    ) -> None:
+        """`remote` finds the runs of other hosts, if there can be any."""
+        self._remote = remote
         self._home, self._live_work, self._ledger_queries, self._config, self._clock = home, live_work, ledger_queries, config, clock
 
     def folder(self, entry: Entry, n: int | None = None) -> str:
@@ -37,13 +51,41 @@ class Runs:
         return self._home.folder(os.path.join(os.path.dirname(entry.run.folder), ids.run_id(entry.task.task_id, n)))
 
     def log_path(self, entry: Entry) -> str:
-        """Return the path of the latest run's log; an empty string before the first run."""
-        return os.path.join(self.folder(entry), NAME) if entry.run else ""
+        """Return the path of the latest run's log; an empty string before the first run, and for a run on another host."""
+        return os.path.join(self.folder(entry), NAME) if entry.run and not self.is_elsewhere(entry.run) else ""
+
+    def is_elsewhere(self, run: Run) -> bool:
+        """Return whether a run is on another host."""
+        return self._remote is not None and self._remote.is_elsewhere(run.run_id)
+
+    def remote(self, run_id: str) -> "RemoteRun | None":
+        """Return a run that is on another host; None if its folder is in this home."""
+        return self._remote.find(run_id) if self._remote else None
+
+    def open_log(self, entry: Entry, n: int | None = None) -> Log:
+        """Open the log of the latest run, or of the n-th run, wherever it is. FileNotFoundError if it does not exist."""
+        assert entry.run is not None
+        run_id = entry.run.run_id if n is None or n == entry.run.n else ids.run_id(entry.task.task_id, n)
+        return remote.open_log() if (remote := self.remote(run_id)) else Log(self.folder(entry, n))
+
+    def log_source(self, run: Run) -> LogSource:
+        """Return how another thread can open the log of a run."""
+        if self._remote and self._remote.is_elsewhere(run.run_id):
+            remote = self._remote
+            return LogSource(run.run_id, lambda: remote.open_log_separately(run.run_id))
+        return local_log(self._home.folder(run.folder))
+
+    def files_source(self, run: Run) -> "Callable[[], RemoteRun] | None":
+        """Return how another thread can read the files of a run on another host; None if they are in this home."""
+        if self._remote and self._remote.is_elsewhere(run.run_id):
+            remote = self._remote
+            return lambda: remote.open_separately(run.run_id)
+        return None
 
     def tail(self, entry: Entry, lines: int, *, longest: int = 1 << 20) -> bytes:
         """Return the last lines of a task's output, at most `longest` bytes; empty if there is no output yet."""
         try:
-            with Log(self.folder(entry)) as log:
+            with self.open_log(entry) as log:
                 return log.tail(lines, longest=longest)
         except FileNotFoundError:
             return b""
@@ -72,7 +114,7 @@ class Runs:
         while True:
             last = n >= count
             try:
-                with Log(self.folder(entry, n)) as log:
+                with self.open_log(entry, n) as log:
                     if tail is not None and cursor is None:
                         start = log.size
                         wanted, limit = (tail, most) if containing is None else (_ALL_LINES, _MAX_SEARCHED_BYTES)
@@ -97,6 +139,8 @@ class Runs:
 
         if entry.run is None or entry.run.state not in RUNNING_STATES:
             return None
+        if remote := self.remote(entry.run.run_id):
+            return _progress_from(remote.reported_details())
         if entry.task.spec.agent_name is not None:
             return run_inspection.of_agent(self.activity(entry))
         return run_inspection.progress(self.folder(entry))
@@ -105,6 +149,8 @@ class Runs:
         """Return what a running agent has done so far: tool calls, tokens, last update."""
         if entry.run is None:
             return {}
+        if remote := self.remote(entry.run.run_id):
+            return remote.reported_details().get("activity") or {}
         try:
             found = json.loads(read_plain(os.path.join(self.folder(entry), run_files.ACTIVITY), 1 << 20))
         except (OSError, ValueError):
@@ -117,6 +163,15 @@ class Runs:
 
         if entry.run is None:
             return RunInspection()
+        if remote := self.remote(entry.run.run_id):
+            found, is_running = remote.details(), entry.run.state in RUNNING_STATES
+            return RunInspection(
+                _progress_from(found) if is_running else None,
+                tuple(found.get("ports", ())) if is_running else (),
+                tuple(found.get("artifacts", ())),
+                self.pending_reason(entry),
+                found.get("note", ""),
+            )
         ports = run_inspection.ports(entry.run.process, entry.run.process_tag) if entry.run.state in RUNNING_STATES else []
         return RunInspection(self.progress(entry), tuple(ports), run_inspection.artifacts(self.folder(entry)), self.pending_reason(entry))
 
@@ -146,9 +201,15 @@ class Runs:
 
     def repair_metadata(self, entry: Entry) -> None:
         """Rewrite the metadata.json of a run if it is damaged or missing."""
-        if entry.run and not run_files.readable(self.folder(entry)):
+        if entry.run and not self.is_elsewhere(entry.run) and not run_files.readable(self.folder(entry)):
             with contextlib.suppress(OSError):
                 run_files.write_metadata(self.folder(entry), entry.task, entry.run)
+
+
+def _progress_from(details: dict[str, Any]) -> "Progress | None":
+    from backburner.core.progress import Progress
+
+    return Progress(*found) if (found := details.get("progress")) else None
 
 
 def _matching(lines: bytes, containing: str | None, last: int) -> bytes:

@@ -10,7 +10,7 @@ from backburner.core.models import Entry, Task
 from backburner.core.states import PauseKind, TaskEvent, TaskState
 from backburner.store.parameters import groups, places
 from backburner.store.rows import ENTRY, entry_of, plain, task_row
-from backburner.store.run_folders import own_folders
+from backburner.store.run_folders import leave_to_hosts
 
 if TYPE_CHECKING:
     from backburner.core.schedule import Plan
@@ -198,7 +198,7 @@ class RecurringRepository:
     def compact(self, before: int, now: int, task_ids: Sequence[str] | None = None, limit: int | None = None) -> Sequence[str]:
         """Delete old runs of recurring tasks, except the latest of each and those that a budget still counts; returns their folders.
 
-        A run without a folder on this host, such as a skipped slot, counts as an empty text. Without `task_ids`, at most `limit` runs are deleted.
+        A run without a folder, such as a skipped slot, counts as an empty text. Without `task_ids`, at most `limit` runs are deleted.
         """
         old = (
             "SELECT r.run_id, r.folder, r.host FROM runs r JOIN tasks t ON t.task_id = r.task_id AND t.schedule <> '{}'"
@@ -215,8 +215,8 @@ class RecurringRepository:
                 self._db.write("DELETE FROM runs WHERE run_id = ?", (run_id,))
             if rows:
                 self._events.write(now, "runs_compacted", None, None, runs=len(rows))
-            own = set(own_folders(self._db, ((folder, host) for _, folder, host in rows)))
-        return [folder if folder in own else "" for _, folder, _ in rows]
+            leave_to_hosts(self._db, ((folder, host) for _, folder, host in rows))
+        return [folder for _, folder, _ in rows]
 
     def _fire(self, entry: Entry, plan: "Plan", over: str | None, now: int, folder: str) -> None:
         from backburner.core.schedule import delay

@@ -1,18 +1,14 @@
-"""Decides who deletes the folders of deleted runs: the caller those of this host; the others are remembered for their hosts."""
+"""Remembers the folders of deleted runs that are on other hosts."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from backburner.store.database import Database
 
 
-def own_folders(db: "Database", folders: Iterable[tuple[str, str]]) -> Sequence[str]:
-    """The folders of this host among (folder, host) pairs. The others are stored, so call it in the transaction that deletes the runs."""
-    own = []
+def leave_to_hosts(db: "Database", folders: Iterable[tuple[str, str]]) -> None:
+    """Let other hosts delete theirs among (folder, host) pairs. Call it in the transaction that deletes the runs."""
     for folder, host in folders:
-        if host in ("", db.host_id):
-            own.append(folder)
-        elif folder:
+        if folder and host not in ("", db.host_id):
             db.write("INSERT INTO folders_to_delete (host_id, folder) VALUES (?, ?) ON CONFLICT DO NOTHING", (host, folder))
-    return own

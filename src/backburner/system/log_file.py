@@ -5,7 +5,7 @@ and, after the hole was closed, what was removed where. A *cursor* counts all by
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from backburner.core.errors import BadInput
 from backburner.core.light_typing import NamedTuple
@@ -309,6 +309,18 @@ class Log:
         except OSError:
             return end, end
         return min(data, end), min(hole, end)
+
+
+class LogSource(NamedTuple):
+    """A log that can be opened by any thread; `key` identifies it."""
+
+    key: str
+    open: Callable[[], Log]
+
+
+def local_log(folder: str) -> LogSource:
+    """The log in a folder of this home."""
+    return LogSource(folder, lambda: Log(folder))
 
 
 def position_of(text: str, count: int) -> tuple[int, int]:

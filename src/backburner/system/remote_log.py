@@ -5,11 +5,21 @@ What exists nowhere is shown as removed output, like a hole.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 from backburner.system.log_file import Cut, Log, body_start_of, cut_marker
 
 Fetch = Callable[[int, int], Iterator[tuple[int, bytes]]]  # (start, end) to (position, bytes), in order
 _LONG_HEADER = 1 << 18
+
+
+class LogGrowth(Protocol):
+    """Waits for more output and adds it to a log."""
+
+    is_silent: bool  # whether the host does not answer at the moment
+
+    def wait(self, seconds: float) -> None: ...
+    def close(self) -> None: ...
 
 
 class RemoteLog(Log):
@@ -26,9 +36,13 @@ class RemoteLog(Log):
         """`ranges` are the parts that exist, `blocks` those that are known. `note` says why this is not all of it; empty if it is."""
         self._ranges, self._blocks, self._size, self._fetch, self.note = list(ranges), list(blocks), size, fetch, note
         self._body_start: int | None = None
+        self.growth: LogGrowth | None = None  # how to wait for more; None for an excerpt
+        self.on_close: Callable[[], None] = self._blocks.clear
 
     def close(self) -> None:
-        self._blocks.clear()
+        if self.growth:
+            self.growth.close()
+        self.on_close()
 
     @property
     def size(self) -> int:

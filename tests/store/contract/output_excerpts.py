@@ -48,7 +48,7 @@ class OutputExcerptContract:
         for run_id in (here, there):
             end(ledger, run_id, NOW + 1)
         tasks = [latest(ledger, name).task_id for name in ("task_a", "task_b")]
-        assert list(ledger.tasks.clear(tasks, NOW + 2)) == [f"tasks/{here}"]
+        assert list(ledger.tasks.clear(tasks, NOW + 2)) == [f"tasks/{here}", f"tasks/{there}"]
         assert ledger.output_excerpts.folders_to_delete() == []
         stored = ledger.database.execute("SELECT host_id, folder FROM folders_to_delete")
         assert stored == [(THERE, f"tasks/{there}")]
