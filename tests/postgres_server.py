@@ -170,4 +170,11 @@ class LedgerDatabase:
         self._empty = f"SET session_replication_role = replica; {deletes} {restarts}"
 
     def empty(self) -> None:
+        """Delete everything; the host HOST_ID stays joined."""
         self._server.administer(self._empty, self.name)
+        self.join(HOST_ID)
+
+    def join(self, host_id: str) -> None:
+        """Add a host."""
+        added = "INSERT INTO backburner.hosts (host_id, name, state, changed_at, seen_at)"
+        self._server.administer(f"{added} VALUES ('{host_id}', 'host {host_id}', 'left', 0, 0) ON CONFLICT DO NOTHING", self.name)

@@ -1,7 +1,6 @@
 """A home whose ledger is on Postgres: everything as with a file, also while the server is away."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -28,7 +27,7 @@ def home(home_cli: HomeCli, database: LedgerDatabase) -> Iterator[HomeCli]:
     """A home with an empty ledger on Postgres."""
     database.empty()
     home_cli.configure(f'{CONFIG}\n[store]\nurl = "{database.url}"\n')
-    home_cli.ok("migrate", "--take-over")
+    home_cli.ok("migrate")
     yield home_cli
     assert not (home_cli.root / "ledger.db").exists()
 
@@ -258,14 +257,15 @@ def test_the_engine_starts_again_when_the_ledger_was_changed_in_the_settings(hom
         path.unlink()
 
 
-def test_another_home_cannot_use_the_ledger(home: HomeCli, database: LedgerDatabase, tmp_path: Path) -> None:
+def test_another_home_uses_the_ledger_after_it_has_joined(home: HomeCli, database: LedgerDatabase, tmp_path: Path) -> None:
     other = HomeCli(tmp_path / "other", home.cwd)
     other.configure(f'{CONFIG}\n[store]\nurl = "{database.url}"\n')
     done = other.cli("list")
-    assert done.returncode == 1 and f"it belongs to the home {os.uname().nodename}:{home.root}" in done.stderr
-    assert "backburner migrate --take-over" in other.cli("migrate").stderr
-    other.ok("migrate", "--take-over")
-    assert home.cli("list").returncode == 1 and other.ok("list") == ""
+    assert done.returncode == 1 and "this home has not joined it; join it with: backburner join" in done.stderr
+    task_id = home.run("true")
+    other.ok("migrate")
+    assert task_id in other.ok("list") and task_id in home.ok("list")
+    wait_until(lambda: has_status(other, task_id, "completed"), "the command to end", WAIT)
 
 
 def test_doctor_checks_the_server(home: HomeCli, database: LedgerDatabase, postgres_server: PostgresServer) -> None:

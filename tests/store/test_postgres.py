@@ -132,16 +132,38 @@ def test_a_ledger_with_a_newer_schema_is_neither_opened_nor_migrated(url: str, p
         set_version(postgres_server, VERSION)
 
 
-def test_a_ledger_belongs_to_one_home_until_another_takes_it_over(empty_url: str) -> None:
+def test_a_home_joins_a_ledger_before_it_uses_it(empty_url: str) -> None:
     migrate(empty_url, host_id="a", home="laptop:/a")
-    with pytest.raises(LedgerUnavailable, match=r"it belongs to the home laptop:/a, .*: backburner migrate --take-over"):
+    with pytest.raises(LedgerUnavailable, match="this home has not joined it; join it with: backburner join"):
         PostgresDatabase(empty_url, host_id="b")
-    with pytest.raises(LedgerUnavailable, match="it belongs to the home laptop:/a"):
-        migrate(empty_url, host_id="b", home="/b")
-    migrate(empty_url, host_id="b", home="/b", take_over=True)
-    PostgresDatabase(empty_url, host_id="b").close()
-    with pytest.raises(LedgerUnavailable, match="it belongs to the home /b"):
-        PostgresDatabase(empty_url, host_id="a")
+    for _ in range(2):
+        migrate(empty_url, host_id="b", home="laptop:/b")
+    for host_id in "ab":
+        db = PostgresDatabase(empty_url, host_id=host_id)
+        assert db.execute("SELECT host_id, name FROM hosts ORDER BY host_id") == [("a", "laptop"), ("b", "laptop-2")]
+        db.close()
+
+
+def test_what_is_in_a_ledger_of_one_home_belongs_to_that_host_after_the_upgrade(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (postgres_schema, postgres):
+        monkeypatch.setattr(module, "VERSION", 18)
+    monkeypatch.setattr(postgres_schema, "join", lambda *_: "")
+    migrate(empty_url, host_id="a", home="laptop:/a")
+    monkeypatch.undo()
+    with psycopg.connect(empty_url, options="-c search_path=backburner", autocommit=True) as connection:
+        connection.execute(
+            "INSERT INTO tasks (task_id, type, kind, state, description, command, shell, cwd, project, env, created_at, reasons, run_count, approved_by, approved_via, approved_at)"
+            " VALUES ('task_x', 'command', 'oneshot', 'active', '', '[\"true\"]', 0, '/', '/', '{}', 1, '[]', 1, 'auto', 'gate', 1)"
+        )
+        connection.execute(
+            "INSERT INTO runs (run_id, task_id, n, state, folder, process_tag, trace_id, span_id, runner, created_at)"
+            " VALUES ('task_x', 'task_x', 1, 'pending', 'tasks/task_x', '', '', '', 'engine', 1)"
+        )
+    migrate(empty_url, host_id="b", home="desk:/b")
+    for host_id, found in (("a", ["task_x"]), ("b", [])):
+        ledger = open_postgres_ledger(empty_url, "/nonexistent", host_id)
+        assert list(ledger.runs.queued(ENGINE, NOW, 5)) == found
+        ledger.close()
 
 
 def test_a_database_with_another_encoding_is_refused(postgres_server: PostgresServer) -> None:
@@ -162,7 +184,7 @@ def test_both_databases_have_the_same_tables_columns_and_indexes(db: PostgresDat
         for _, column, kind, required, default, is_key in sqlite.execute(f"PRAGMA table_info({table})")
         if not is_key
     }
-    kinds = {"bigint": "INTEGER", "text": "TEXT"}
+    kinds = {"bigint": "INTEGER", "text": "TEXT", "bytea": "BLOB"}
     rows = db.execute(
         "SELECT table_name, column_name, data_type, is_nullable, column_default FROM information_schema.columns WHERE table_schema = 'backburner'"
     )

@@ -4,11 +4,12 @@ On the second, `scripts/test` runs what depends on the order and comparison of t
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import test_sqlite_contract
 from conftest import LONG
-from contract.cases import Open
+from contract.cases import Open, OpenOn
 from postgres_server import HOST_ID, LedgerDatabase
 
 from backburner.store import ledger as ledgers
@@ -38,6 +39,21 @@ def open_ledger(database: LedgerDatabase, tmp_path_factory: pytest.TempPathFacto
         return opened[-1]
 
     yield open_ledger
+    for ledger in opened:
+        ledger.close()
+
+
+@pytest.fixture
+def open_on(database: LedgerDatabase, tmp_path: Path) -> Iterator[OpenOn]:
+    database.empty()
+    opened: list[ledgers.Ledger] = []
+
+    def open_on(host_id: str) -> ledgers.Ledger:
+        database.join(host_id)
+        opened.append(ledgers.open_postgres_ledger(database.url, str(tmp_path / host_id), host_id, {"HOST": host_id}))
+        return opened[-1]
+
+    yield open_on
     for ledger in opened:
         ledger.close()
 

@@ -7,7 +7,7 @@ import pytest
 
 pytest.register_assert_rewrite("contract")
 
-from contract.cases import Open  # noqa: E402
+from contract.cases import Open, OpenOn  # noqa: E402
 from contract.database import DatabaseContract  # noqa: E402
 from contract.deliveries import DeliveryContract  # noqa: E402
 from contract.dependencies import DependencyContract  # noqa: E402
@@ -21,6 +21,7 @@ from contract.host_requests import HostRequestContract  # noqa: E402
 from contract.memory import MemoryContract  # noqa: E402
 from contract.notices import NoticeContract  # noqa: E402
 from contract.output_excerpts import OutputExcerptContract  # noqa: E402
+from contract.places import PlaceContract  # noqa: E402
 from contract.queries import QueryContract  # noqa: E402
 from contract.records import RecordContract  # noqa: E402
 from contract.recurring import RecurringContract  # noqa: E402
@@ -32,6 +33,7 @@ from contract.tasks import TaskContract  # noqa: E402
 from contract.triggers import TriggerContract  # noqa: E402
 
 from backburner.store import ledger as ledgers  # noqa: E402
+from backburner.store.sqlite import SqliteDatabase  # noqa: E402
 
 
 @pytest.fixture
@@ -43,6 +45,24 @@ def open_ledger(tmp_path: Path) -> Iterator[Open]:
         return opened[-1]
 
     yield open_ledger
+    for ledger in opened:
+        ledger.close()
+
+
+@pytest.fixture
+def open_on(tmp_path: Path) -> Iterator[OpenOn]:
+    opened: list[ledgers.Ledger] = []
+
+    def open_on(host_id: str) -> ledgers.Ledger:
+        database = SqliteDatabase(str(tmp_path / "ledger.db"))
+        database.host_id, database.host_environment = host_id, {"HOST": host_id}
+        opened.append(ledgers.Ledger(database, str(tmp_path)))
+        with database.transaction():
+            joined = "INSERT INTO hosts (host_id, name, state, changed_at, seen_at) VALUES (?, ?, 'left', 0, 0) ON CONFLICT DO NOTHING"
+            database.write(joined, (host_id, f"host {host_id}"))
+        return opened[-1]
+
+    yield open_on
     for ledger in opened:
         ledger.close()
 
@@ -68,6 +88,9 @@ class TestExternalTasks(ExternalTaskContract): ...
 
 
 class TestNotices(NoticeContract): ...
+
+
+class TestPlaces(PlaceContract): ...
 
 
 class TestQueries(QueryContract): ...

@@ -13,8 +13,9 @@ from pydantic import BaseModel, Field, create_model
 
 from backburner.core.claims import ClaimedRun
 from backburner.core.formatting import iso
-from backburner.core.models import AGENT_LANES, DISCOVERY, Entry, Run, Task
+from backburner.core.models import DISCOVERY, Entry, Run, Task
 from backburner.core.ports import Outcome
+from backburner.core.queues import is_for_agents
 from backburner.core.states import RunState
 from backburner.core.terminal_text import readable, shortened
 from backburner.services.app import App
@@ -145,7 +146,7 @@ def _output_changes(app: App, task: Task, origin: str) -> str:
 def _last_answered_run(app: App, task: Task, run: Run) -> Run | None:
     """The latest earlier run in which the agent answered."""
     runs = app.queries.history(Entry(task, run), _MAX_HISTORY_RUNS)
-    return next((r for r in runs if 0 < r.n < run.n and r.state == RunState.COMPLETED and r.runner in AGENT_LANES), None)
+    return next((r for r in runs if 0 < r.n < run.n and r.state == RunState.COMPLETED and is_for_agents(r.runner)), None)
 
 
 def _discovery_context(app: App, task: Task) -> str:

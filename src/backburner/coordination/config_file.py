@@ -18,7 +18,7 @@ class ConfigFile:
     """
 
     def __init__(self, home: Home, environ: dict[str, str], flags: dict[str, str] | None = None, *, tolerant: bool = False) -> None:
-        self._home, self._environ, self._flags = home, environ, flags
+        self._home, self.environ, self._flags = home, environ, flags
         self.path = home.config
         self._stamp = stamp(home.config)  # taken before the file is read, so that no change is missed
         self.problem: BackburnerError | None = None
@@ -40,7 +40,7 @@ class ConfigFile:
         if (current := stamp(self._home.config)) == self._stamp:
             return False
         self._stamp = current
-        self.current = load_config(self._home, self._environ, self._flags)
+        self.current = load_config(self._home, self.environ, self._flags)
         self.problem = None
         return True
 

@@ -8,6 +8,8 @@ from backburner.core.light_typing import TYPE_CHECKING
 from backburner.store.ledger import open_ledger
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from backburner.coordination.config_file import ConfigFile
     from backburner.core.settings import Config
     from backburner.store.ledger import Ledger
@@ -22,14 +24,14 @@ def open_home_ledger(home: "Home", config: "ConfigFile") -> "Ledger":
     if config.problem and home.host_id():
         raise config.problem  # the file may say where the ledger is; tasks must not be stored somewhere else
     if url := config.current.text("store.url"):
-        return _open_on_postgres(home, url)
+        return _open_on_postgres(home, url, _own_environment(config.environ))
     ledger = open_ledger(home.ledger, setup_lock=home.setup_lock)
     if ledger.database.upgraded:
         _stop_older_daemons(home)
     return ledger
 
 
-def _open_on_postgres(home: "Home", url: str) -> "Ledger":
+def _open_on_postgres(home: "Home", url: str, environ: "Mapping[str, str]") -> "Ledger":
     import contextlib
     import os
 
@@ -42,11 +44,16 @@ def _open_on_postgres(home: "Home", url: str) -> "Ledger":
         folder = os.path.dirname(home.nothing_waits_since(""))
         for name in os.listdir(folder):
             os.unlink(os.path.join(folder, name))
-    return open_postgres_ledger(url, home.root, home.host_id() or "none")
+    return open_postgres_ledger(url, home.root, home.host_id() or "none", environ)
 
 
-def migrate_home_ledger(home: "Home", config: "Config", *, take_over: bool = False) -> "Migrated | None":
-    """Create or upgrade the tables of a ledger on Postgres; None if the ledger is a file. Daemons of the older version are stopped."""
+def _own_environment(environ: "Mapping[str, str]") -> "Mapping[str, str]":
+    """The environment of commands that were submitted on another host: that of this process, without what is for Backburner and libpq."""
+    return {name: value for name, value in environ.items() if not name.startswith(("BACKBURNER_", "PG"))}
+
+
+def migrate_home_ledger(home: "Home", config: "Config") -> "Migrated | None":
+    """Create or upgrade the tables of a ledger on Postgres, and join it; None if the ledger is a file. Daemons of the older version are stopped."""
     if not (url := config.text("store.url")):
         return None
     import socket
@@ -56,7 +63,7 @@ def migrate_home_ledger(home: "Home", config: "Config", *, take_over: bool = Fal
     need("postgres", "A ledger on Postgres needs")
     from backburner.store.postgres_schema import migrate
 
-    done = migrate(url, host_id=home.create_host_id(), home=f"{socket.gethostname()}:{home.root}", take_over=take_over)
+    done = migrate(url, host_id=home.create_host_id(), home=f"{socket.gethostname()}:{home.root}")
     if done.before not in (0, done.after):
         _stop_older_daemons(home)
     return done

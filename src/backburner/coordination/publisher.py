@@ -6,7 +6,8 @@ import time
 from backburner.coordination.changes import ChangeFeed
 from backburner.coordination.supervision import EngineSupervisor, has_no_owner
 from backburner.core.light_typing import TYPE_CHECKING
-from backburner.core.models import RUNNERS, Entry, Run, Task
+from backburner.core.models import Entry, Run, Task
+from backburner.core.queues import is_queue
 from backburner.core.states import ENDED, RunState
 from backburner.system import run_files
 from backburner.system.home import Home
@@ -32,15 +33,18 @@ class Publisher:
         """
         has_failed = entry.has_ended and entry.status != RunState.COMPLETED
         for task, run in (entry, *(self._ledger_queries.failed_dependents(entry.task.task_id) if has_failed else ())):
-            if run and run.started_at is None and (run.runner in RUNNERS or run.state in ENDED):
+            if run and run.started_at is None and (is_queue(run.runner) or run.state in ENDED) and self._supervisor.is_here(run):
                 with contextlib.suppress(OSError):  # the files only copy the ledger, and the runner writes them again
                     self._write_files(task, run)
         engine_is_listening = self._changes.announce()
-        is_for_engine = entry.run is None or entry.run.runner in RUNNERS or has_no_owner(entry.run)
-        if not engine_is_listening and entry.is_live and is_for_engine:
+        if not engine_is_listening and entry.is_live and self._needs_engine(entry.run):
             self._supervisor.start_engine()
         elif not engine_is_listening:
             self.start_needed_engine()
+
+    def _needs_engine(self, run: Run | None) -> bool:
+        """Whether a live run is for an engine of this home, and not for another host or for a living program."""
+        return run is None or (self._supervisor.is_here(run) and (is_queue(run.runner) or has_no_owner(run)))
 
     def _write_files(self, task: Task, run: Run) -> None:
         """Write the files of a run, and write them again if its runner has changed it meanwhile: this may have replaced newer files."""

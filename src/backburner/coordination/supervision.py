@@ -6,7 +6,8 @@ import time
 from backburner.coordination.changes import ChangeFeed
 from backburner.core.errors import EngineUnavailable
 from backburner.core.light_typing import TYPE_CHECKING
-from backburner.core.models import EXTERNAL, RUNNERS, Clock, ProcessId, Run
+from backburner.core.models import EXTERNAL, Clock, ProcessId, Run
+from backburner.core.queues import is_queue
 from backburner.core.states import RUNNING_STATES
 from backburner.system import run_files
 from backburner.system.home import Home
@@ -48,12 +49,12 @@ class EngineSupervisor:
             self._replace_hung_engine()
         if not any(map(has_no_owner, active)) and not any(map(_has_ended, pending)):
             # The process that wrote these may have died before it could wake the engine.
-            has_unnoticed_work = any(runner in RUNNERS for runner in pending) or any(
-                run.runner in RUNNERS and run.cancel_requested_at is not None for run in active
+            has_unnoticed_work = any(map(is_queue, pending)) or any(
+                is_queue(run.runner) and run.cancel_requested_at is not None for run in active
             )
             if has_unnoticed_work or self.engine_needed() or self._live_work.overdue_proposals(self._clock()):
                 self.wake_or_start_engine()
-            for pid in {run.owner.pid for run in active if run.runner not in RUNNERS and run.owner and run.cancel_requested_at is not None}:
+            for pid in {run.owner.pid for run in active if not is_queue(run.runner) and run.owner and run.cancel_requested_at is not None}:
                 self._changes.wake_process(pid)
             return
         stale, ended = {run.run_id for run in active if has_no_owner(run)}, set(filter(_has_ended, pending))
@@ -86,9 +87,13 @@ class EngineSupervisor:
             if not is_alive(engine):
                 return
 
+    def is_here(self, run: Run) -> bool:
+        """Return whether a run is of this host: its process is here, or an engine of this home starts it."""
+        return self._live_work.is_here(run)
+
     def engine_needed(self) -> bool:
         """Return whether a schedule, a delivery or a source needs a running engine."""
-        return self._live_work.next_slot_at() is not None or self._delivery_store.integrations_needed()
+        return self._live_work.next_slot_at(everywhere=False) is not None or self._delivery_store.integrations_needed()
 
     def is_idle(self) -> bool:
         """Return whether no run is live and nothing else needs a running engine."""
@@ -117,13 +122,13 @@ class EngineSupervisor:
 
 
 def has_no_owner(run: Run) -> bool:
-    """Return whether the process that owns a run, or should claim it, is dead."""
+    """Return whether the process that owns a run of this host, or should claim it, is dead."""
     return not is_alive(run.owner) if run.state in RUNNING_STATES else _has_ended(run.runner)
 
 
 def _has_ended(runner: str) -> bool:
     """Return whether a runner is a program that has ended."""
-    return runner not in (*RUNNERS, EXTERNAL) and not is_alive(ProcessId.parse(runner))
+    return runner != EXTERNAL and not is_queue(runner) and not is_alive(ProcessId.parse(runner))
 
 
 def _last_line(path: str) -> str:

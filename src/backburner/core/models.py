@@ -15,13 +15,12 @@ if TYPE_CHECKING:
 
 Clock = Callable[[], int]  # milliseconds UTC
 PRIORITIES = {"high": 1, "normal": 0, "low": -1}
-AGENT_LANE = "agents"  # `runner` of runs that the agent process claims, with a model on another machine
-ENGINE = "engine"  # `runner` of runs that the engine claims
-LOCAL_AGENT_LANE = "agents:local"  # `runner` of runs that the agent process claims, with a model on this machine
+# Queues of runs in a ledger file; on several hosts, a place is added (core/queues.py).
+AGENT_LANE = "agents"  # runs that the agent process claims, with a model on another machine
+ENGINE = "engine"  # runs that the engine claims
+LOCAL_AGENT_LANE = "agents:local"  # runs that the agent process claims, with a model on this machine
 TRACE_CURSOR = "otlp"  # name of the event cursor of the trace exporter
 EXTERNAL = "record"  # `runner` of runs that an embedding program executes and records itself
-AGENT_LANES = frozenset({AGENT_LANE, LOCAL_AGENT_LANE})
-RUNNERS = frozenset({AGENT_LANE, ENGINE, LOCAL_AGENT_LANE})
 DISCOVERY = "discovery"  # session of the agent that suggests tasks
 HARMLESS = "harmless"  # built-in rule for commands that change nothing and reveal nothing
 SANDBOX = "sandbox"  # built-in rule for commands that run in a sandbox, because nobody approved them
@@ -165,6 +164,11 @@ class Task(NamedTuple):
     @property
     def type(self) -> str:
         return "agent" if self.spec.agent else "command"
+
+    @property
+    def place(self) -> str:
+        """Where its runs may start, as in core/queues.py: as requested, otherwise on the host that submitted it."""
+        return self.spec.order.place or (f"@{self.origin_host}" if self.origin_host else "")
 
     @property
     def is_unapproved(self) -> bool:

@@ -6,7 +6,7 @@ from backburner.core.models import ProcessId
 
 
 class Session(NamedTuple):
-    """A session that submits tasks. `process` is its client, if the client runs on this machine."""
+    """A session that submits tasks. `process` is its client, if the client runs on this machine. `host` is where it was last seen."""
 
     session_id: str
     client: str
@@ -14,6 +14,7 @@ class Session(NamedTuple):
     process: ProcessId | None
     created_at: int
     seen_at: int
+    host: str = ""
 
 
 class InteractiveLease(NamedTuple):

@@ -104,7 +104,7 @@ class Engine:
             or (self._cleaning and not self._cleaning.done())
             or self._parts.live_work.active_runs()
             or self._parts.live_work.pending_runners()
-            or (self._parts.config.current.flag("tasks.enabled") and self._parts.live_work.next_slot_at() is not None)
+            or (self._parts.config.current.flag("tasks.enabled") and self._parts.live_work.next_slot_at(everywhere=False) is not None)
             or INTEGRATIONS_PROCESS in self._children
             or self._parts.deliveries.integrations_needed()
             or (self._has_models() and self._parts.suggestions.next_at() is not None)

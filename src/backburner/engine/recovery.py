@@ -6,7 +6,8 @@ from collections.abc import Callable
 from backburner.core.claims import RunResult
 from backburner.core.errors import BackburnerError, StaleRun
 from backburner.core.known_agents import OPENCODE
-from backburner.core.models import AGENT_LANES, RUNNERS, Clock, ProcessId, Run
+from backburner.core.models import Clock, ProcessId, Run
+from backburner.core.queues import is_for_agents, is_queue
 from backburner.core.states import RUNNING_STATES, Result, RunState, WaitKind
 from backburner.core.store_ports import LiveWork, RunQueue, SessionStore
 from backburner.execution.runner import Runner
@@ -39,9 +40,9 @@ class RunRecovery:
     def take_over(self) -> None:
         """Check all live runs and recover those whose owner has died."""
         for run in self._live_work.active_runs():
-            if run.state in RUNNING_STATES and run.owner == self._owner and run.runner in AGENT_LANES:
+            if run.state in RUNNING_STATES and run.owner == self._owner and is_for_agents(run.runner):
                 self._mark_interrupted(run)  # it was taken over, but the result could not be written
-            elif run.state == RunState.WAITING and run.owner and run.runner in AGENT_LANES:
+            elif run.state == RunState.WAITING and run.owner and is_for_agents(run.runner):
                 self._recover_waiting(run, run.owner)
             elif run.state in RUNNING_STATES and run.owner == self._owner:
                 if not self._runner.owns(run.run_id):
@@ -49,14 +50,14 @@ class RunRecovery:
             elif run.state in RUNNING_STATES and run.owner:
                 if processes.is_alive(run.owner):
                     self._watch(run.owner)
-                elif run.runner in AGENT_LANES:
+                elif is_for_agents(run.runner):
                     self._mark_interrupted(run)
                 else:
                     self._runner.take_over(run)
-            elif run.runner not in RUNNERS:
+            elif not is_queue(run.runner):
                 self._release_if_dead(run.runner)
         for runner in self._live_work.pending_runners():
-            if runner not in RUNNERS:
+            if not is_queue(runner):
                 self._release_if_dead(runner)
         for lease in self._sessions.interactive_leases():
             if processes.is_alive(lease.process):

@@ -75,6 +75,11 @@ class App:
         """The current settings."""
         return self.config_file.current
 
+    @property
+    def host_id(self) -> str:
+        """The host of this home in a ledger on Postgres; empty for a ledger file."""
+        return self._ledger.database.host_id
+
     def close(self) -> None:
         self._ledger.close()
 

@@ -101,7 +101,11 @@ class Inbox:
         """Return the OpenCode sessions that have recent notices and no Backburner plugin to show them."""
         if not self._catalog.opencode_servers():
             return []
-        connected = {session.session_id for session in self._session_store.sessions(_OPENCODE) if is_alive(session.process)}
+        connected = {
+            session.session_id
+            for session in self._session_store.sessions(_OPENCODE)
+            if is_alive(session.process) or session.host != self._session_store.host_id
+        }
         sessions = [
             recipient.name
             for recipient in map(Recipient.parse, self._notice_store.channels_with_notices())

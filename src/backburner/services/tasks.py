@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from backburner.coordination.publisher import Publisher
 from backburner.core.errors import BadInput, NotRunning, WaitTimedOut
 from backburner.core.ids import is_later_run
-from backburner.core.models import AGENT_LANES, EXTERNAL, Caller, Clock, Entry, Run
+from backburner.core.models import EXTERNAL, Caller, Clock, Entry, Run
+from backburner.core.queues import is_for_agents
 from backburner.core.sessions import session_of
 from backburner.core.states import RunState, TaskState
 from backburner.services.identity import Identity
@@ -60,7 +61,7 @@ class Tasks:
             raise NotRunning(task_id=reference, status="over")
         if entry.has_ended or (entry.run and entry.run.runner == EXTERNAL):
             raise NotRunning(task_id=entry.task.task_id, status=entry.status)
-        waiting = entry.run if entry.run and entry.run.state == RunState.WAITING and entry.run.runner in AGENT_LANES else None
+        waiting = entry.run if entry.run and entry.run.state == RunState.WAITING and is_for_agents(entry.run.runner) else None
         entry = self._task_store.request_cancel(entry.task.task_id, self._clock(), only_run=only_run)
         self._publisher.publish(entry)
         if waiting:

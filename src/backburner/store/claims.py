@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from backburner.core.claims import ClaimedRun
 from backburner.core.errors import StaleRun
 from backburner.core.light_typing import TYPE_CHECKING
-from backburner.core.models import AGENT_LANES, ProcessId, Run
+from backburner.core.models import ProcessId, Run
+from backburner.core.queues import at_host, is_for_agents
 from backburner.core.states import RunEvent, advance
 from backburner.store.rows import RUN, TASK, WIDTH, run_of, task_of
 
@@ -22,9 +23,11 @@ class Claims:
 
     def __init__(self, db: "Database", events: "EventWriter", environments: "Environments") -> None:
         self._db, self._events, self._environments = db, events, environments
+        self._host_id = db.host_id
 
     def queued(self, runner: str, now: int, limit: int) -> Sequence[str]:
         """The ids of the runs to claim next: by priority, then oldest first. Reads no run that is not due."""
+        runner = at_host(runner, self._host_id)
         due = f"SELECT run_id, priority, seq {QUEUE} AND due_at IS NOT NULL AND due_at <= ?"
         ready = f"SELECT run_id, priority, seq {QUEUE} AND (due_at IS NOT NULL) = FALSE ORDER BY priority DESC, seq LIMIT ?"
         found = [*self._db.execute(due, (runner, now)), *self._db.execute(ready, (runner, limit))]
@@ -32,6 +35,9 @@ class Claims:
 
     def claim(self, runner: str, owner: ProcessId, limit: int, now: int) -> Sequence[ClaimedRun]:
         """Assign up to `limit` pending runs to `owner`. Those that are due join the queue of the others."""
+        runner = at_host(runner, self._host_id)
+        if limit > 0 and self._host_id and self._epoch() is None:
+            return []
         if limit > 0:
             self._db.write(
                 f"UPDATE runs SET due_at = NULL WHERE seq IN (SELECT seq {QUEUE} AND due_at IS NOT NULL AND due_at <= ?)", (runner, now)
@@ -40,17 +46,30 @@ class Claims:
         return [work._replace(run=self.take(work.run, owner, now)) for work in claimable]
 
     def take(self, run: Run, owner: ProcessId, now: int) -> Run:
-        """Assign one run to `owner`; StaleRun if another process claimed it first."""
-        event = RunEvent.RESUMED if run.runner in AGENT_LANES and run.n > 1 and not run.cause.kind else RunEvent.CLAIMED
+        """Assign one run to `owner`; StaleRun if another process claimed it first, or if this host has been fenced."""
+        event = RunEvent.RESUMED if is_for_agents(run.runner) and run.n > 1 and not run.cause.kind else RunEvent.CLAIMED
         after = advance(run.state, event)
-        taken = self._db.write(
-            "UPDATE runs SET state = ?, owner = ?, started_at = ? WHERE run_id = ? AND state = ?",
-            (after, str(owner), now, run.run_id, run.state),
-        )
+        change, which = "state = ?, owner = ?, started_at = ?", "run_id = ? AND state = ?"
+        host, epoch = self._host_id, self._epoch() if self._host_id else None
+        if not host:
+            taken = self._db.write(f"UPDATE runs SET {change} WHERE {which}", (after, str(owner), now, run.run_id, run.state))
+        else:
+            taken = epoch is not None and self._db.write(
+                f"UPDATE runs SET {change}, host = ?, epoch = ? WHERE {which}",
+                (after, str(owner), now, host, epoch, run.run_id, run.state),
+            )
         if not taken:
             raise StaleRun(run_id=run.run_id)
         self._events.write(now, event, run.task_id, run.run_id)
-        return run._replace(state=after, owner=owner, started_at=now)
+        return run._replace(state=after, owner=owner, started_at=now, host=host, epoch=epoch)
+
+    def _epoch(self) -> int | None:
+        """The current epoch of this host; None if it has been fenced, or if this process belongs to an earlier epoch.
+
+        It stays the same until the caller's transaction ends, because there is one writer at a time.
+        """
+        row = self._db.one("SELECT epoch FROM hosts WHERE host_id = ? AND state <> 'fenced'", (self._host_id,))
+        return row[0] if row and self._db.epoch in (None, row[0]) else None
 
     def work(self, run_id: str) -> ClaimedRun:
         """A run with everything that is needed to start it: its task and its environment."""

@@ -13,9 +13,10 @@ class Database(Protocol):
     """One connection to a ledger. Not thread-safe."""
 
     upgraded: bool  # whether opening it migrated an older ledger to the current version
-
     dialect: str
-    host_id: str  # of the home; empty for a file, which belongs to one home
+    host_id: str  # the host that uses this connection; empty for a file, which belongs to one home
+    epoch: int | None  # of that host, if this process enrolled it
+    host_environment: Mapping[str, str]  # for runs that were submitted on another host, whose environment stays there
 
     def execute(self, sql: str, params: Sequence[object] = ()) -> list[tuple]:
         """Run a statement and return its rows; no rows if a value is not valid text."""

@@ -37,14 +37,14 @@ class Environments:
         return found[0]
 
     def read(self, environment_id: int | None) -> dict[str, str]:
-        """The environment with this id, not to be changed; empty if there is none."""
+        """The environment with this id, not to be changed; empty if there is none. On another host, the environment of that host."""
         if environment_id is None:
             return {}
         cache_key = environment_id, self._db.change_counter()
         if self._read[:2] != cache_key:
             body = self._db.one("SELECT body FROM environments WHERE environment_id = ?", (environment_id,))
             text = self._db.private_text(body[0]) if body else None
-            self._read = *cache_key, _parsed(text) if text else {}
+            self._read = *cache_key, _parsed(text) if text else dict(self._db.host_environment)
         return self._read[2]
 
     def forget(self) -> None:

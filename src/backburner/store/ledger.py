@@ -1,7 +1,7 @@
 """The ledger of a home: its repositories over one database. This is the only place where they are composed."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from backburner.core.light_typing import TYPE_CHECKING
@@ -190,8 +190,12 @@ def open_ledger(path: str, *, setup_lock: str | None = None, vfs: str | None = N
     return Ledger(SqliteDatabase(path, vfs=vfs, exclusive=exclusive, setup_lock=setup_lock), os.path.dirname(path))
 
 
-def open_postgres_ledger(url: str, root: str, host_id: str = "") -> Ledger:
-    """Open a ledger on Postgres for the home `root`. Changes nothing: `backburner migrate` creates and upgrades its tables."""
+def open_postgres_ledger(url: str, root: str, host_id: str = "", environment: Mapping[str, str] | None = None) -> Ledger:
+    """Open a ledger on Postgres for the home `root`. Changes nothing: `backburner migrate` creates and upgrades its tables.
+
+    `environment` is for runs that were submitted on another host.
+    """
     from backburner.store.postgres import PostgresDatabase
 
-    return Ledger(PostgresDatabase(url, host_id=host_id, private_folder=os.path.join(root, "environments")), root)
+    private = os.path.join(root, "environments")
+    return Ledger(PostgresDatabase(url, host_id=host_id, private_folder=private, environment=environment), root)

@@ -626,6 +626,7 @@ MIGRATIONS: tuple[str, ...] = (
         changed_at INTEGER NOT NULL,
         seen_at INTEGER NOT NULL,
         draining INTEGER NOT NULL DEFAULT 0 CHECK (draining IN (0, 1)),
+        integrations INTEGER NOT NULL DEFAULT 0 CHECK (integrations IN (0, 1)),
         lanes TEXT NOT NULL DEFAULT '[]',
         capacity INTEGER NOT NULL DEFAULT 0 CHECK (capacity >= 0),
         version TEXT NOT NULL DEFAULT ''

@@ -47,12 +47,14 @@ class PostgresDatabase:
 
     dialect = "postgres"
     upgraded = False  # `backburner migrate` upgrades a ledger, never opening it
+    epoch: int | None = None
 
-    def __init__(self, url: str, *, host_id: str = "", private_folder: str = "") -> None:
-        """`host_id` identifies the home; a ledger that belongs to another home is not opened. Empty for no check.
+    def __init__(self, url: str, *, host_id: str = "", private_folder: str = "", environment: Mapping[str, str] | None = None) -> None:
+        """`host_id` identifies the home, which must have joined the ledger; empty for a connection of no host.
 
-        `private_folder` is for texts that must not leave this host.
+        `private_folder` is for texts that must not leave this host. `environment` is for runs that were submitted on another host.
         """
+        self.host_environment = environment or {}
         self._private = PrivateTexts(private_folder)
         self.path, self._url, self.host_id = shown(url), url, host_id
         self._channels: set[str] = set()
@@ -229,7 +231,7 @@ class PostgresDatabase:
         return connection
 
     def _require_known(self, connection: psycopg.Connection) -> None:
-        """The ledger has the schema of this version, and belongs to this home."""
+        """The ledger has the schema of this version, and this home has joined it."""
         try:
             row = connection.execute("SELECT version FROM schema").fetchone()
         except psycopg.Error as error:
@@ -242,6 +244,8 @@ class PostgresDatabase:
         if version < VERSION:
             reason = f"it has schema {version}, and this version of Backburner needs {VERSION}; upgrade it with: backburner migrate"
             raise LedgerUnavailable(reason, path=self.path)
+        if self.host_id and not connection.execute("SELECT 1 FROM hosts WHERE host_id = %s", (self.host_id,)).fetchone():
+            raise LedgerUnavailable("this home has not joined it; join it with: backburner join URL", path=self.path)
 
     def _unavailable(self, error: psycopg.Error) -> LedgerUnavailable:
         return unavailable(error, self.path)

@@ -5,19 +5,23 @@ written in the words of SQLite, and `translated` replaces those that Postgres do
 (COLLATE "C"), as in SQLite, whatever the collation of the database.
 """
 
+import itertools
 import re
+import time
 from typing import NamedTuple
 
 import psycopg
 
 from backburner.core.errors import LedgerTooNew, LedgerUnavailable
 from backburner.core.ledger_url import shown
+from backburner.core.queues import BASES
 from backburner.store.migrations import MIGRATIONS, VERSION
 from backburner.store.postgres import SCHEMA, WRITER_LOCK, connect, unavailable
 from backburner.store.postgres_requests import STATEMENTS
 
 OLDEST_SERVER = 15
 _BASELINE_VERSION = 18
+_HOSTS_VERSION = 19  # before, a ledger belonged to one home
 _VERSIONS = "CREATE TABLE IF NOT EXISTS schema (version INTEGER NOT NULL, host_id TEXT NOT NULL, home TEXT NOT NULL)"
 
 
@@ -29,10 +33,10 @@ class Migrated(NamedTuple):
     after: int
 
 
-def migrate(url: str, *, host_id: str, home: str, take_over: bool = False) -> Migrated:
-    """Create or upgrade the tables for a home, in one transaction in which nobody else can write.
+def migrate(url: str, *, host_id: str, home: str) -> Migrated:
+    """Create or upgrade the tables, in one transaction in which nobody else can write; the home joins the ledger unless it has.
 
-    `home` is shown to another home that tries to use the ledger; with `take_over`, the ledger belongs to this home from now on.
+    `home` is `HOSTNAME:PATH`; the name of the host is made from it.
     """
     address = shown(url)
     try:
@@ -44,22 +48,49 @@ def migrate(url: str, *, host_id: str, home: str, take_over: bool = False) -> Mi
                     connection.execute(f"CREATE SCHEMA {SCHEMA}")
                 _execute(connection, _VERSIONS)
                 found = connection.execute("SELECT version, host_id, home FROM schema").fetchone()
-                before, owner, owner_home = found or (0, host_id, home)
+                before, owner, owner_home = found or (0, "", "")
                 if before > VERSION:
                     raise LedgerTooNew(path=address, found=before, known=VERSION)
-                if owner != host_id and not take_over:
-                    reason = f"it belongs to the home {owner_home}, and only one home can use a ledger; to use it here instead: backburner migrate --take-over"
-                    raise LedgerUnavailable(reason, path=address)
                 if not before:
                     _execute(connection, _BASELINE)
                     connection.execute("INSERT INTO schema (version, host_id, home) VALUES (0, '', '')")
                 for number in range(before or _BASELINE_VERSION, VERSION):
                     _execute(connection, MIGRATIONS[number])
                 connection.execute(STATEMENTS.encode(), prepare=False)
+                if 0 < before < _HOSTS_VERSION:
+                    join(connection, owner, owner_home.partition(":")[0])
+                    connection.execute(_assign_all_to(owner).encode())
                 connection.execute("UPDATE schema SET version = %s, host_id = %s, home = %s", (VERSION, host_id, home))
+                join(connection, host_id, home.partition(":")[0])
     except psycopg.Error as error:
         raise unavailable(error, address) from None
     return Migrated(address, before, VERSION)
+
+
+def join(connection: psycopg.Connection, host_id: str, name: str) -> str:
+    """Add a host unless it is known, inside the caller's transaction; returns its name, with a number if the name is taken."""
+    found = connection.execute("SELECT name FROM hosts WHERE host_id = %s", (host_id,)).fetchone()
+    if found:
+        return found[0]
+    taken = {row[0] for row in connection.execute("SELECT name FROM hosts")}
+    wanted = name or "host"
+    name = next(name for n in itertools.count(1) if (name := wanted if n == 1 else f"{wanted}-{n}") not in taken)
+    now = time.time_ns() // 1_000_000
+    added = "INSERT INTO hosts (host_id, name, state, changed_at, seen_at) VALUES (%s, %s, 'left', %s, %s)"
+    connection.execute(added, (host_id, name, now, now))
+    return name
+
+
+def _assign_all_to(host_id: str) -> str:
+    """Statements for a ledger that belonged to one home: everything in it is of that host."""
+    host = "'" + re.sub("[^0-9A-Za-z]", "", host_id) + "'"
+    bases = ", ".join(f"'{base}'" for base in BASES)
+    return f"""
+        UPDATE tasks SET origin_host = {host};
+        UPDATE runs SET host = {host} WHERE started_at IS NOT NULL OR runner NOT IN ({bases});
+        UPDATE runs SET runner = runner || '@' || {host} WHERE ended_at IS NULL AND runner IN ({bases});
+        UPDATE sessions SET host = {host};
+        UPDATE interactive_leases SET host = {host}"""
 
 
 def require_usable_server(connection: psycopg.Connection, address: str) -> None:

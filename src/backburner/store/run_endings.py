@@ -9,7 +9,8 @@ from backburner.core.errors import StaleRun
 from backburner.core.formatting import agent_notice, describe_result, notice_text
 from backburner.core.ids import outside_id
 from backburner.core.light_typing import TYPE_CHECKING
-from backburner.core.models import AGENT_LANES, DISCOVERY, SANDBOX, Decision, Entry, Run, Task
+from backburner.core.models import DISCOVERY, SANDBOX, Decision, Entry, Run, Task
+from backburner.core.queues import at, at_host, is_for_agents, place_of
 from backburner.core.states import (
     Result,
     RunEvent,
@@ -94,7 +95,7 @@ class RunEndings:
         task, run = entry
         assert run is not None
         agent_asked = True
-        if task.has_precheck and run.runner not in AGENT_LANES:
+        if task.has_precheck and not is_for_agents(run.runner):
             if recurring.precheck_triggers_agent(task, ending) and run.cancel_requested_at is None:
                 self._continue_with_agent(task, run, ending)
                 return []
@@ -168,7 +169,7 @@ class RunEndings:
         after = advance(run.state, RunEvent.PASSED_TO_AGENT)
         changed = self._db.write(
             "UPDATE runs SET state = ?, runner = ?, owner = NULL, process = NULL, started_at = NULL, digest = ? WHERE run_id = ? AND state = ?",
-            (after, task.lane, ending.digest, run.run_id, run.state),
+            (after, at(at_host(task.lane, run.host), place_of(run.runner)), ending.digest, run.run_id, run.state),
         )
         if not changed:
             raise StaleRun(run_id=run.run_id)

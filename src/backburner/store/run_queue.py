@@ -11,7 +11,8 @@ from backburner.core.errors import StaleRun
 from backburner.core.formatting import delay_text, short_fingerprint
 from backburner.core.light_typing import TYPE_CHECKING, assert_never
 from backburner.core.masking import masked_line
-from backburner.core.models import AGENT_LANES, ENGINE, EXTERNAL, Entry, ProcessId, Run
+from backburner.core.models import ENGINE, EXTERNAL, Entry, ProcessId, Run
+from backburner.core.queues import at_host, base_of, is_queue
 from backburner.core.states import LIVE, RUNNING_STATES, NoticeKind, Result, RunEvent, RunState, TaskState, WaitKind, advance
 from backburner.core.terminal_text import shortened
 from backburner.store.claims import QUEUE
@@ -42,6 +43,8 @@ class RunQueueRepository:
     ) -> None:
         self._db, self._reader, self._events, self._notices = db, reader, events, notices
         self._claims, self._waiting, self._endings = claims, waiting, endings
+        self._own_engine = at_host(ENGINE, db.host_id)
+        self._here, self._host = (" AND host = ?", (db.host_id,)) if db.host_id else ("", ())
 
     def claim(self, runner: str, owner: ProcessId, limit: int, now: int) -> Sequence[ClaimedRun]:
         """Assign up to `limit` pending runs to `owner`, by priority and then oldest first. On disk before anything is started."""
@@ -56,7 +59,9 @@ class RunQueueRepository:
 
     def next_due(self, runner: str, now: int) -> int | None:
         """The earliest start time of the pending runs that may not start yet."""
-        return self._db.one(f"SELECT min(due_at) {QUEUE} AND due_at IS NOT NULL AND due_at > ?", (runner, now))[0]
+        return self._db.one(f"SELECT min(due_at) {QUEUE} AND due_at IS NOT NULL AND due_at > ?", (at_host(runner, self._db.host_id), now))[
+            0
+        ]
 
     def settle(self, endings: Sequence[RunResult], owner: ProcessId, *, runner: str = "", limit: int = 0, now: int = 0) -> Settled:
         """Write the ends of runs with their events and notices, and claim the runs that may start now: one transaction, one sync.
@@ -77,7 +82,7 @@ class RunQueueRepository:
         with self._db.transaction():
             adopted = self._db.write(
                 "UPDATE runs SET owner = ?, runner = ? WHERE run_id = ? AND state = ? AND owner = ?",
-                (str(owner), run.runner if run.runner in AGENT_LANES else ENGINE, run.run_id, run.state, str(run.owner)),
+                (str(owner), run.runner if is_queue(run.runner) else self._own_engine, run.run_id, run.state, str(run.owner)),
             )
             if not adopted:
                 raise StaleRun(run_id=run.run_id)
@@ -86,18 +91,20 @@ class RunQueueRepository:
     def release(self, runner: str) -> int:
         """Assign the unstarted runs of an embedding program that has died to the engine; returns how many."""
         with self._db.transaction():
-            pending = self._db.write("UPDATE runs SET runner = ? WHERE state = 'pending' AND runner = ?", (ENGINE, runner))
+            pending = self._db.write("UPDATE runs SET runner = ? WHERE state = 'pending' AND runner = ?", (self._own_engine, runner))
             return pending + self._db.write(
-                f"UPDATE runs SET runner = ? WHERE {ACTIVE_RUNS} AND state = 'waiting' AND runner = ?", (ENGINE, runner)
+                f"UPDATE runs SET runner = ? WHERE {ACTIVE_RUNS} AND state = 'waiting' AND runner = ?", (self._own_engine, runner)
             )
 
     def cancel_requests(self) -> Sequence[str]:
-        """The active runs for which a cancel was requested."""
-        return [row[0] for row in self._db.execute(f"SELECT run_id FROM runs WHERE {ACTIVE_RUNS} AND cancel_requested_at IS NOT NULL")]
+        """The active runs of this host for which a cancel was requested."""
+        requested = f"SELECT run_id FROM runs WHERE {ACTIVE_RUNS} AND cancel_requested_at IS NOT NULL{self._here}"
+        return [row[0] for row in self._db.execute(requested, self._host)]
 
     def processes(self, pid: int) -> Sequence[ProcessId]:
-        """The processes of live runs that have this pid."""
-        rows = self._db.execute(f"SELECT process FROM runs WHERE {ACTIVE_RUNS} AND process LIKE ?", (f"{pid}:%",))
+        """The processes of live runs on this host that have this pid."""
+        found = f"SELECT process FROM runs WHERE {ACTIVE_RUNS} AND process LIKE ?{self._here}"
+        rows = self._db.execute(found, (f"{pid}:%", *self._host))
         return [ProcessId.parse(row[0]) for row in rows]
 
     def record_process(self, run_id: str, owner: ProcessId, process: ProcessId) -> None:
@@ -148,13 +155,15 @@ class RunQueueRepository:
     ) -> None:
         """Suspend a running run. `target` is the task or lane that it waits for, `asked` the fingerprint of what an approval would cover."""
         with self._db.transaction():
-            row = self._db.one("SELECT state, task_id FROM runs WHERE run_id = ? AND owner = ?", (run_id, str(owner)))
+            row = self._db.one("SELECT state, task_id, runner, host FROM runs WHERE run_id = ? AND owner = ?", (run_id, str(owner)))
             if not row or row[0] not in RUNNING_STATES:
                 raise StaleRun(run_id=run_id)
             before, task_id = RunState(row[0]), row[1]
+            runner = at_host(base_of(row[2]), row[3]) if row[3] and is_queue(row[2]) else row[2]  # it continues where it began
             suspended = self._db.write(
-                "UPDATE runs SET state = ?, error = ?, wait_kind = ?, wait_target = ?, reply = NULL, wait_fingerprint = ? WHERE run_id = ? AND state = ? AND owner = ?",
-                (advance(before, RunEvent.SUSPENDED), reason, kind, target, asked, run_id, before, str(owner)),
+                "UPDATE runs SET state = ?, error = ?, wait_kind = ?, wait_target = ?, reply = NULL, wait_fingerprint = ?, runner = ?"
+                " WHERE run_id = ? AND state = ? AND owner = ?",
+                (advance(before, RunEvent.SUSPENDED), reason, kind, target, asked, runner, run_id, before, str(owner)),
             )
             if not suspended:
                 raise StaleRun(run_id=run_id)

@@ -7,6 +7,7 @@ from backburner.core import ids, trace_context
 from backburner.core.errors import StaleTask
 from backburner.core.light_typing import TYPE_CHECKING, Any
 from backburner.core.models import ENGINE, Run, RunCause, Task
+from backburner.core.queues import at, is_queue
 from backburner.core.states import Result, RunEvent, RunState
 from backburner.store.rows import run_row
 
@@ -44,8 +45,9 @@ class RunWriter:
         origin: str | None = None,
         payload: str | None = None,
     ) -> Run:
-        """Add the run that `task.run_count` already counts."""
+        """Add the run that `task.run_count` already counts. A `runner` without a place is for the place of the task."""
         run_id = ids.run_id(task.task_id, task.run_count)
+        runner = at(runner, task.place)
         run = Run(
             run_id=run_id,
             task_id=task.task_id,
@@ -62,6 +64,7 @@ class RunWriter:
             due_at=due_at,
             message=message,
             sandbox=task.decision.sandbox,
+            host="" if not self._db.host_id or is_queue(runner) else self._db.host_id,
             cause=RunCause(cause, slot, origin, payload),
         )
         self._db.insert("runs", run_row(run))

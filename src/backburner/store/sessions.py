@@ -17,22 +17,28 @@ class SessionRepository:
     """Sessions of agents, and the activity and interactive leases of users."""
 
     def __init__(self, db: "Database", waiting: "WaitingRuns") -> None:
-        self._db, self._waiting = db, waiting
+        self._db, self._waiting, self.host_id = db, waiting, db.host_id
 
     def register(self, session: Session) -> None:
         """Record that a session is active in this process. Not synced to disk: sessions register again."""
         with self._db.transaction(durable=False):
             self._db.write(
-                "INSERT INTO sessions (session_id, client, project, process, created_at, seen_at) VALUES (?, ?, ?, ?, ?, ?)"
-                " ON CONFLICT (session_id) DO UPDATE SET process = excluded.process, seen_at = excluded.seen_at",
-                tuple(map(plain, session)),
+                "INSERT INTO sessions (session_id, client, project, process, created_at, seen_at, host) VALUES (?, ?, ?, ?, ?, ?, ?)"
+                " ON CONFLICT (session_id) DO UPDATE SET process = excluded.process, seen_at = excluded.seen_at, host = excluded.host",
+                tuple(map(plain, session._replace(host=self._db.host_id))),
             )
 
     def sessions(self, client: str | None = None) -> Sequence[Session]:
-        """All sessions, most recently seen first."""
+        """All sessions, most recently seen first. The process of a session on another host is not known here."""
         where, values = ("", ()) if client is None else ("WHERE client = ?", (client,))
         rows = self._db.execute(f"SELECT {', '.join(Session._fields)} FROM sessions {where} ORDER BY seen_at DESC", values)
-        return [Session(*row)._replace(process=ProcessId.parse(row[3]) if row[3] else None) for row in rows]
+        found = map(Session._make, rows)
+        return [
+            session._replace(
+                process=ProcessId.parse(str(session.process)) if session.process and session.host == self._db.host_id else None
+            )
+            for session in found
+        ]
 
     def has_open_work(self, sessions: Sequence[str]) -> bool:
         """Whether these sessions have tasks that are live or waiting for approval."""
@@ -59,7 +65,7 @@ class SessionRepository:
         """Give a user priority on a lane: background runs there yield at their next safe point, and the task they wait for continues."""
         with self._db.transaction(durable=False):
             self._db.write("DELETE FROM interactive_leases WHERE process = ?", (str(turn.process),))
-            self._db.insert("interactive_leases", turn._asdict())
+            self._db.insert("interactive_leases", {**turn._asdict(), "host": self._db.host_id})
             self._waiting.continue_interactive(turn.lane, turn.since)
 
     def end_interactive(self, process: ProcessId, now: int) -> bool:
@@ -76,6 +82,7 @@ class SessionRepository:
         return self._waiting.must_yield(task_id, lane)
 
     def interactive_leases(self) -> Sequence[InteractiveLease]:
-        """The current interactive leases of all lanes, oldest first."""
-        rows = self._db.execute("SELECT process, lane, task_id, since FROM interactive_leases ORDER BY since")
+        """The current interactive leases of all lanes on this host, oldest first."""
+        leases = "SELECT process, lane, task_id, since FROM interactive_leases WHERE host = ? ORDER BY since"
+        rows = self._db.execute(leases, (self._db.host_id,))
         return [InteractiveLease(ProcessId.parse(row[0]), *row[1:]) for row in rows]

@@ -28,6 +28,8 @@ class SqliteDatabase:
 
     dialect = "sqlite"
     host_id = ""
+    epoch: int | None = None
+    host_environment: Mapping[str, str] = {}
 
     def __init__(self, path: str, *, vfs: str | None = None, exclusive: bool = False, setup_lock: str | None = None) -> None:
         self.path = path

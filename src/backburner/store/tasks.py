@@ -12,6 +12,7 @@ from backburner.core.errors import BadInput, StaleRun
 from backburner.core.formatting import refusal_text
 from backburner.core.light_typing import TYPE_CHECKING
 from backburner.core.models import EXTERNAL, Approval, Decision, Entry, ProcessId, Run, Submission, Task, TraceIds
+from backburner.core.queues import at_host
 from backburner.core.sessions import SessionId, agent_task, is_chat
 from backburner.core.states import LIVE, NoticeKind, Result, RunState, TaskEvent, TaskState, WaitKind
 from backburner.core.task_spec import AgentOptions, options_fields
@@ -114,6 +115,7 @@ class TaskRepository:
                     expires_at=None if approval else expires_at,
                     parent_task=self._parent_task(submission),
                     parent_run=submission.parent_run,
+                    origin_host=self._db.host_id,
                 )
                 client = SessionId.parse(task.session).client if task.session is not None else None
                 environment_id = self._environments.store(submission.environment)
@@ -194,7 +196,7 @@ class TaskRepository:
                 raise StaleRun(run_id=run.run_id)
             task = self._runs.count_up(self._transitions.apply(task, TaskEvent.RESUMED, now))
             self._db.write("UPDATE tasks SET retrieved_at = NULL WHERE task_id = ?", (task_id,))
-            new_run = self._runs.add(task, runner, os.path.dirname(run.folder), now, message=message)
+            new_run = self._runs.add(task, at_host(runner, run.host), os.path.dirname(run.folder), now, message=message)
             return Entry(task._replace(retrieved_at=None), new_run)
 
     def mark_retrieved(self, task_id: str, now: int) -> None:

@@ -15,7 +15,7 @@ _LEASES_OF_LANE = """
     SELECT EXISTS (
         SELECT 1 FROM requesters r JOIN tasks awaited ON awaited.task_id = l.task_id
         WHERE r.task_id = awaited.task_id OR (awaited.client = 'chat' AND r.session = awaited.session))
-    FROM interactive_leases l WHERE l.lane = ?
+    FROM interactive_leases l WHERE l.lane = ? AND l.host = ?
 """
 
 
@@ -40,13 +40,13 @@ class WaitingRuns:
 
     def continue_after(self, task_id: str, now: int) -> None:
         """Requeue every run that waits for the end of this task."""
-        for run_id, waiting in self._waiting_for(WaitKind.TASK, task_id):
+        for run_id, waiting, _ in self._waiting_for(WaitKind.TASK, task_id):
             self.requeue(run_id, now, task_id=waiting)
 
     def continue_interactive(self, lane: str, now: int) -> None:
-        """Requeue every run that yielded on this lane and need not yield any more."""
-        for run_id, task_id in self._waiting_for(WaitKind.INTERACTIVE, lane):
-            if not self.must_yield(task_id, lane):
+        """Requeue every run of this host that yielded on this lane and need not yield any more."""
+        for run_id, task_id, host in self._waiting_for(WaitKind.INTERACTIVE, lane):
+            if host == self._db.host_id and not self.must_yield(task_id, lane):
                 self.requeue(run_id, now, task_id=task_id)
 
     def must_yield(self, task_id: str, lane: str) -> bool:
@@ -54,9 +54,9 @@ class WaitingRuns:
 
         A user waits for a task also if it was requested by the agent they wait for, directly or through other agents, or in their chat.
         """
-        leases = [is_for_task for (is_for_task,) in self._db.execute(_LEASES_OF_LANE, (task_id, lane))]
+        leases = [is_for_task for (is_for_task,) in self._db.execute(_LEASES_OF_LANE, (task_id, lane, self._db.host_id))]
         return bool(leases) and not any(leases)
 
-    def _waiting_for(self, kind: WaitKind, target: str) -> list[tuple[str, str]]:
-        waiting = "SELECT run_id, task_id FROM runs WHERE wait_target = ? AND wait_kind = ? AND state = 'waiting'"
+    def _waiting_for(self, kind: WaitKind, target: str) -> list[tuple[str, str, str]]:
+        waiting = "SELECT run_id, task_id, host FROM runs WHERE wait_target = ? AND wait_kind = ? AND state = 'waiting'"
         return list(self._db.execute(waiting, (target, kind)))

@@ -5,6 +5,7 @@ from typing import Any
 
 from backburner.core.claims import RunResult
 from backburner.core.models import AGENT_LANE, ENGINE, Approval, Entry, ProcessId, Run, Task
+from backburner.core.queues import at_host
 from backburner.core.schedule import Plan, Schedule, every, plan
 from backburner.core.states import Result, RunState, WaitKind
 from backburner.store.ledger import Ledger
@@ -16,6 +17,7 @@ OURS, THEIRS = ProcessId(11, "111", "boot"), ProcessId(22, "222", "boot")
 YES = Approval("user", "cli", NOW)
 EMBEDDER = f"{THEIRS}:token"
 Open = Callable[[], Ledger]
+OpenOn = Callable[[str], Ledger]  # on a host
 SECOND, HOUR = 1000, 3_600_000
 _OPTIONS = (
     "parent",
@@ -108,6 +110,11 @@ def ended(ledger: Ledger, wanted: str = "task_x", **more: Any) -> Run:
     run = running(ledger, wanted)
     ledger.runs.settle([done(run, **more)], OURS)
     return entry_of_task(ledger, run.task_id).run  # type: ignore[return-value]
+
+
+def queue(ledger: Ledger, base: str = ENGINE) -> str:
+    """The name of a queue of the host that uses the ledger."""
+    return at_host(base, ledger.database.host_id)
 
 
 def entry_of_task(ledger: Ledger, task_id: str) -> Entry:

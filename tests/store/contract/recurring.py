@@ -25,6 +25,7 @@ from contract.cases import (
     ledger_content,
     plan_at,
     propose,
+    queue,
     recurring,
     run_once,
     submit,
@@ -61,7 +62,7 @@ class RecurringContract:
             NOW + HOUR,
             "schedule",
             RunState.PENDING,
-            ENGINE,
+            queue(ledger),
         )
         assert (task.recurring.next_run_at, task.recurring.fired, task.run_count) == (NOW + 2 * HOUR, 1, 1)
         assert fire(open_ledger(), NOW + HOUR) == 0

@@ -32,6 +32,7 @@ from contract.cases import (
     ledger_content,
     notified_tasks,
     propose,
+    queue,
     recurring,
     running,
     submit,
@@ -204,7 +205,7 @@ class RunQueueContract:
     def test_a_run_is_adopted_from_its_owner(self, ledger: Ledger) -> None:
         run = running(ledger, owner=THEIRS, runner=EMBEDDER)
         work = ledger.runs.adopt(run, OURS)
-        assert (work.run.owner, work.run.runner, work.run.state) == (OURS, ENGINE, RunState.RUNNING)
+        assert (work.run.owner, work.run.runner, work.run.state) == (OURS, queue(ledger), RunState.RUNNING)
         assert work.environment == {"PATH": "/bin", "N": "1"}
         assert ledger.runs.settle([done(run)], THEIRS).run_ids == []
         assert ledger.runs.settle([done(run)], OURS).run_ids == ["task_x"]
@@ -237,7 +238,7 @@ class RunQueueContract:
         run = running(ledger, owner=THEIRS, runner=EMBEDDER)
         ledger.runs.suspend(run.run_id, THEIRS, "it changed", NOW)
         ledger.runs.release(EMBEDDER)
-        assert [one.runner for one in ledger.live_work.live_runs()] == [ENGINE]
+        assert [one.runner for one in ledger.live_work.live_runs()] == [queue(ledger)]
 
     def test_live_runs_are_those_that_have_not_ended(self, ledger: Ledger) -> None:
         ended(ledger, "task_done")
@@ -266,7 +267,7 @@ class RunQueueContract:
             submit(ledger, f"task_{number}", runner=runner)
         submit(ledger, "task_blocked", runner="9:9:blocked", after=("task_0",))
         running(ledger, "task_running", runner="8:8:running")
-        assert sorted(ledger.live_work.pending_runners()) == sorted([ENGINE, EMBEDDER, "9:9:blocked"])
+        assert sorted(ledger.live_work.pending_runners()) == sorted([queue(ledger), EMBEDDER, "9:9:blocked"])
 
     def test_a_run_that_is_due_is_claimed_by_priority_with_the_others(self, ledger: Ledger) -> None:
         submit(ledger, "task_now")
@@ -624,7 +625,7 @@ class RunQueueContract:
         run = ledger.runs.claim(ENGINE, OURS, 1, NOW)[0].run
         ledger.runs.settle([done(run, lines=3, digest="d1")], OURS)
         handed = latest(ledger, task.task_id)
-        assert (handed.run_id, handed.state, handed.runner, handed.owner) == (run.run_id, RunState.PENDING, AGENT_LANE, None)
+        assert (handed.run_id, handed.state, handed.runner, handed.owner) == (run.run_id, RunState.PENDING, queue(ledger, AGENT_LANE), None)
         assert kinds(ledger)[-1] == "run_passed_to_agent" and ledger.notices.notices() == []
         ledger.runs.settle([done(ledger.runs.claim(AGENT_LANE, OURS, 1, NOW)[0].run, answer="found it")], OURS)
         assert "found it" in ledger.notices.notices()[0].text and entry_of_task(ledger, task.task_id).task.recurring.precheck_hash == "d1"

@@ -13,7 +13,9 @@ class SessionContract:
         ledger.sessions.register(Session("codex:2", "codex", "/p", None, NOW + 1, NOW + 1))
         ledger.sessions.register(Session("claude:1", "claude", "/q", THEIRS, NOW + 5, NOW + 5))
         first, second = ledger.sessions.sessions()
-        assert first == Session("claude:1", "claude", "/p", THEIRS, NOW, NOW + 5) and second.session_id == "codex:2"
+        assert (
+            first == Session("claude:1", "claude", "/p", THEIRS, NOW, NOW + 5, ledger.database.host_id) and second.session_id == "codex:2"
+        )
         assert [one.session_id for one in ledger.sessions.sessions("codex")] == ["codex:2"]
 
     def test_a_session_has_open_work_until_its_last_task_has_ended(self, ledger: Ledger) -> None:

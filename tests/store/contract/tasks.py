@@ -34,6 +34,7 @@ from contract.cases import (
     latest,
     ledger_content,
     propose,
+    queue,
     recurring,
     run_once,
     running,
@@ -52,7 +53,7 @@ class TaskContract:
         assert (task.decision.by, task.decision.via, task.decision.at, task.decision.reasons) == ("user", "cli", NOW, ("why",))
         assert task.expires_at is None
         assert run is not None
-        assert (run.run_id, run.n, run.state, run.runner, run.folder) == ("task_x", 1, RunState.PENDING, ENGINE, "tasks/task_x")
+        assert (run.run_id, run.n, run.state, run.runner, run.folder) == ("task_x", 1, RunState.PENDING, queue(ledger), "tasks/task_x")
         assert (run.owner, run.process, run.started_at, run.ended_at, run.end.result) == (None,) * 5
         assert kinds(ledger) == ["task_submitted"]
 

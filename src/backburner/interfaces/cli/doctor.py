@@ -14,7 +14,8 @@ from backburner.coordination.config_file import ConfigFile, load_config
 from backburner.coordination.supervision import HUNG_AFTER_SECONDS
 from backburner.core.errors import BackburnerError, LedgerTooNew, LedgerUnreachable
 from backburner.core.ledger_url import shown
-from backburner.core.models import AGENT_LANES, Run
+from backburner.core.models import Run
+from backburner.core.queues import is_for_agents
 from backburner.core.recipients import Recipient
 from backburner.core.settings import Config, agent_settings
 from backburner.core.states import RUNNING_STATES
@@ -376,7 +377,7 @@ def _without_process(home: Home, health: Health) -> list[str]:
 
 def _has_no_process(home: Home, run: Run) -> bool:
     folder = home.folder(run.folder)
-    if run.runner in AGENT_LANES or run.error or is_locked(os.path.join(folder, run_files.EXIT)) or run_files.exit_code(folder) is not None:
+    if is_for_agents(run.runner) or run.error or is_locked(os.path.join(folder, run_files.EXIT)) or run_files.exit_code(folder) is not None:
         return False
     return not members(run.process, run.process_tag)
 

@@ -13,7 +13,7 @@ from backburner.system.paths import locate
 def migrate(args: argparse.Namespace, flags: dict[str, str]) -> int:
     environ = dict(os.environ)
     home = Home(locate(args.home, environ)).make()
-    done = migrate_home_ledger(home, load_config(home, environ, flags), take_over=args.take_over)
+    done = migrate_home_ledger(home, load_config(home, environ, flags))
     if args.json:
         task_text.print_json(done._asdict() if done else None)
     elif done is None:

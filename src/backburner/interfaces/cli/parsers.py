@@ -249,12 +249,6 @@ def _doctor(parser: Parser) -> None:
     )
 
 
-def _migrate(parser: Parser) -> None:
-    parser.add_argument(
-        "--take-over", action="store_true", help="use a ledger that belongs to another home, which can then not use it any more"
-    )
-
-
 def _backup(parser: Parser) -> None:
     parser.add_argument("file", metavar="FILE", help="file to write; an existing file is replaced once the new one is complete")
     parser.add_argument("--no-output", action="store_true", help="leave out the output and the work files of tasks")
@@ -522,7 +516,7 @@ VERBS: dict[str, tuple[str, Callable[[Parser], None]]] = {
     "config": ("Show the settings.", _config),
     "events": ("Show the event log.", _events),
     "traces": ("Show a trace as a tree of spans with their durations.", _traces),
-    "migrate": ("Create or upgrade the tables of a ledger on Postgres.", _migrate),
+    "migrate": ("Create or upgrade the tables of a ledger on Postgres.", _no_arguments),
     "backup": ("Write a backup of the home to a file.", _backup),
     "restore": ("Replace the home by a backup; the previous home is kept.", _restore),
     "export": ("Print all tasks, runs, notices, memory entries and events as JSON.", _no_arguments),

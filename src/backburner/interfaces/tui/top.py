@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from backburner.core.errors import BackburnerError, BadInput
 from backburner.core.models import ENGINE, Caller, Entry
 from backburner.core.optional_dependencies import need
+from backburner.core.queues import at_host
 from backburner.core.states import LIVE, RunState, TaskState
 from backburner.core.terminal_text import visible
 from backburner.interfaces.cli.arguments import verb_parser
@@ -68,7 +69,7 @@ class BoardTasks:
             self._app.config_file.reload_if_changed()
         limit = self._app.config.whole("commands.max_concurrent")
         running = self._app.queries.list(self._caller, status=RunState.RUNNING, everywhere=True, limit=_MAX_LIVE)
-        return max(0, limit - sum(entry.run is not None and entry.run.runner == ENGINE for entry in running))
+        return max(0, limit - sum(entry.run is not None and entry.run.runner == at_host(ENGINE, self._app.host_id) for entry in running))
 
     def location(self, *, everywhere: bool) -> str:
         """The directory of the project or, with `everywhere`, of the home, for the header."""
