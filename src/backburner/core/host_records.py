@@ -13,6 +13,11 @@ HEAD_BYTES, TAIL_BYTES = 16 << 10, 64 << 10  # of an excerpt
 LOG, FILE, FILES, INPUT = "log", "file", "files", "input"
 
 
+def no_such_file(run_id: str, name: str) -> str:
+    """What to tell somebody who asked for a file that does not exist."""
+    return f"{run_id} has no file '{name}'. To list its files: backburner fetch {run_id}"
+
+
 class RunPlace(NamedTuple):
     """Where a run is: the host that has its folder, with its name and state. The state is empty if that host is not known."""
 
@@ -59,6 +64,14 @@ class OutputExcerpt(NamedTuple):
     size: int
     details: str
     at: int
+
+
+class RunFile(NamedTuple):
+    """A file that a run has left. `name` is safe to show."""
+
+    name: str
+    size: int
+    modified_at: int
 
 
 class RunOutput(NamedTuple):

@@ -9,7 +9,15 @@ from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
 from backburner.core.errors import BackburnerError
-from backburner.core.host_records import MAX_ANSWER_BYTES, MAX_FILE_BYTES, MAX_PIECE_BYTES, TAIL_BYTES, HostRequest, HostResponse
+from backburner.core.host_records import (
+    MAX_ANSWER_BYTES,
+    MAX_FILE_BYTES,
+    MAX_PIECE_BYTES,
+    TAIL_BYTES,
+    HostRequest,
+    HostResponse,
+    no_such_file,
+)
 from backburner.core.models import ProcessId
 from backburner.system import run_files, run_inspection
 from backburner.system.file_watch import FileWatch
@@ -120,18 +128,19 @@ def run_details(folder: str, process: ProcessId | None, process_tag: str) -> dic
 def answer_file(request: HostRequest, folder: str) -> Answer:
     """A file that the command left, from a position on. First its name, size and time. Its name is compared, and never used as a path."""
     options: dict[str, Any] = json.loads(request.body or b"{}")
-    found = run_inspection.artifact_files(folder)
-    file = next((file for file in found if request.path in ("/".join(file.parts), file.name)), None)
+    file = run_inspection.find_artifact(folder, request.path)
     if file is None:
-        yield from failed(f"file {request.path}")
+        yield from failed(no_such_file(request.run_id, request.path))
         return
     if file.size > MAX_FILE_BYTES:
-        yield from failed(f"file {file.name}: it is larger than {MAX_FILE_BYTES >> 20} MiB")
+        yield from failed(
+            f"{file.name} of {request.run_id} is larger than {MAX_FILE_BYTES >> 20} MiB; copy it from its host by other means."
+        )
         return
     try:
         descriptor = run_inspection.open_artifact(folder, file)
     except OSError as error:
-        yield from failed(f"file {file.name}: {error.strerror}")
+        yield from failed(f"{file.name} of {request.run_id} cannot be read: {error.strerror}.")
         return
     try:
         yield HostResponse(0, 0, json.dumps((file.name, file.size, file.modified_at)).encode(), False, None)

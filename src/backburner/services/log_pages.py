@@ -32,6 +32,7 @@ class LogPage(NamedTuple):
     total_lines: int
     size: int
     more: bool
+    note: str = ""  # why this is not the whole log
 
 
 class Hit(NamedTuple):
@@ -180,7 +181,7 @@ class LogPages:
     def _page(self, log: Log, index: _Index, start: int, end: int, data: bytes) -> LogPage:
         text = data.decode("utf-8", "backslashreplace")
         first = index.line_at(log, start)
-        return LogPage(text, log.cursor(start), log.cursor(end), first, index.total, log.size, end < index.scanned)
+        return LogPage(text, log.cursor(start), log.cursor(end), first, index.total, log.size, end < index.scanned, log.note)
 
 
 def _whole(data: bytes, end: int, grows: bool) -> tuple[bytes, int]:

@@ -6,11 +6,11 @@ twice. If the host does not answer, what it last reported is shown.
 
 import json
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from backburner.core.errors import BadInput, HostUnreachable, TaskNotFound
+from backburner.core.errors import BadInput, HostUnreachable
 from backburner.core.formatting import local_time
-from backburner.core.host_records import FILE, FILES, INPUT, LOG, MAX_ANSWER_BYTES, MAX_PIECE_BYTES, RunPlace
+from backburner.core.host_records import FILE, FILES, INPUT, LOG, MAX_ANSWER_BYTES, MAX_PIECE_BYTES, RunFile, RunPlace
 from backburner.core.models import Clock
 from backburner.services.host_client import ANSWER_SECONDS, ATTEMPTS, HostAnswer, HostClient, IncompleteAnswer
 from backburner.system.remote_log import RemoteLog
@@ -20,14 +20,6 @@ if TYPE_CHECKING:
 
 FOLLOW_SECONDS = 10.0  # how long a host waits for more output before it ends its answer
 _INPUT_SECONDS = 10.0  # how long it may take until a command has read its input
-
-
-class RemoteFile(NamedTuple):
-    """A file that a run has left. `name` is safe to show."""
-
-    name: str
-    size: int
-    modified_at: int
 
 
 class RemoteRun:
@@ -43,8 +35,12 @@ class RemoteRun:
         is_silent: Callable[[], None] = lambda: None,
     ) -> None:
         """`is_silent` is called when the host did not answer."""
-        self._is_silent, self.close = is_silent, _nothing
+        self._is_silent = is_silent
+        self.on_close: Callable[[], None] = lambda: None  # for a run that has a connection of its own
         self._client, self._excerpts, self._run_id, self.place = HostClient(requests, run_id, place, clock), excerpts, run_id, place
+
+    def close(self) -> None:
+        self.on_close()
 
     def open_log(self) -> RemoteLog:
         """Open its log; FileNotFoundError if there is none. If its host does not answer, what it last reported."""
@@ -88,26 +84,26 @@ class RemoteRun:
     def _details(self) -> dict[str, Any]:
         return json.loads(b"".join(part.body for part in self._client.whole(FILES)))
 
-    def files(self) -> list[RemoteFile]:
+    def files(self) -> list[RunFile]:
         """The files that it has left; HostUnreachable if its host does not answer."""
-        return [RemoteFile(*file) for file in self._details()["files"]]
+        return [RunFile(*file) for file in self._details()["files"]]
 
-    def read_file(self, name: str) -> tuple[RemoteFile, Iterator[bytes]]:
-        """A file that it has left, and its content. TaskNotFound if there is none of that name."""
+    def read_file(self, name: str) -> tuple[RunFile, Iterator[bytes]]:
+        """A file that it has left, and its content. BadInput if there is none of that name, or it is too large."""
         about, *first = self._client.whole(FILE, {"length": MAX_PIECE_BYTES}, path=name)
         if about.error:
-            raise TaskNotFound(task_id=f"{self._run_id} ({about.error})")
-        file = RemoteFile(*json.loads(about.body))
+            raise BadInput(about.error)
+        file = RunFile(*json.loads(about.body))
         return file, self._content(file, [part.body for part in first])
 
-    def _content(self, file: RemoteFile, first: list[bytes]) -> Iterator[bytes]:
+    def _content(self, file: RunFile, first: list[bytes]) -> Iterator[bytes]:
         yield from first
         position, attempts = sum(map(len, first)), 0
         while position < file.size:
             before = position
             try:
                 for part in self._client.parts(FILE, {"length": MAX_ANSWER_BYTES}, path=file.name, position=position):
-                    if part.n == 0 and (part.error or RemoteFile(*json.loads(part.body)) != file):
+                    if part.n == 0 and (part.error or RunFile(*json.loads(part.body)) != file):
                         raise BadInput(f"{file.name} of {self._run_id} changed while it was read; try again.")
                     if part.n and part.body:
                         position += len(part.body)
@@ -207,7 +203,3 @@ class Growth:
         if self._answer:
             self._answer.close()
             self._answer = None
-
-
-def _nothing() -> None:
-    """A run that shares its connection has nothing to close."""

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from backburner.core.models import Clock
+from backburner.core.models import Clock, Run
 from backburner.services.remote_run import RemoteRun
 
 if TYPE_CHECKING:
@@ -25,10 +25,9 @@ class RemoteRuns:
         """A run that is on another host; None if it is on this one, or has not started."""
         return self._find(self._ledger, run_id)
 
-    def is_elsewhere(self, run_id: str) -> bool:
+    def is_elsewhere(self, run: Run) -> bool:
         """Whether a run is on another host."""
-        place = self._ledger.host_requests.place(run_id)
-        return place is not None and place.host_id != self._ledger.database.host_id
+        return run.host not in ("", self._ledger.database.host_id)
 
     def open_separately(self, run_id: str) -> RemoteRun:
         """A run for another thread, with a connection of its own. Close it."""
@@ -37,7 +36,7 @@ class RemoteRuns:
         if found is None:
             ledger.close()
             raise FileNotFoundError(run_id)
-        found.close = ledger.close
+        found.on_close = ledger.close
         return found
 
     def open_log_separately(self, run_id: str) -> "RemoteLog":

@@ -3,10 +3,12 @@
 import contextlib
 import json
 import os
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from backburner.coordination.config_file import ConfigFile
 from backburner.core import formatting, ids
+from backburner.core.errors import BadInput
 from backburner.core.models import SANDBOX, Clock, Entry, Run
 from backburner.core.run_inspection import RunInspection
 from backburner.core.states import RUNNING_STATES, RunState
@@ -16,7 +18,9 @@ from backburner.system.log_file import NAME, Log, LogSource, Piece, local_log, p
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import BinaryIO
 
+    from backburner.core.host_records import RunFile
     from backburner.core.progress import Progress
     from backburner.core.store_ports import LedgerQueries, LiveWork
     from backburner.services.remote_run import RemoteRun
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
 
 _MAX_SEARCHED_BYTES = 16 << 20  # at the end of a log, when searching for matching lines
 _ALL_LINES = 1 << 30
+_PIECE_BYTES = 1 << 20
 _MIN_PIECE_BYTES = 100  # the output of the next run is added only if at least this much space is left
 
 
@@ -56,7 +61,7 @@ class Runs:
 
     def is_elsewhere(self, run: Run) -> bool:
         """Return whether a run is on another host."""
-        return self._remote is not None and self._remote.is_elsewhere(run.run_id)
+        return self._remote is not None and self._remote.is_elsewhere(run)
 
     def remote(self, run_id: str) -> "RemoteRun | None":
         """Return a run that is on another host; None if its folder is in this home."""
@@ -70,14 +75,14 @@ class Runs:
 
     def log_source(self, run: Run) -> LogSource:
         """Return how another thread can open the log of a run."""
-        if self._remote and self._remote.is_elsewhere(run.run_id):
+        if self._remote and self._remote.is_elsewhere(run):
             remote = self._remote
             return LogSource(run.run_id, lambda: remote.open_log_separately(run.run_id))
         return local_log(self._home.folder(run.folder))
 
     def files_source(self, run: Run) -> "Callable[[], RemoteRun] | None":
         """Return how another thread can read the files of a run on another host; None if they are in this home."""
-        if self._remote and self._remote.is_elsewhere(run.run_id):
+        if self._remote and self._remote.is_elsewhere(run):
             remote = self._remote
             return lambda: remote.open_separately(run.run_id)
         return None
@@ -110,7 +115,7 @@ class Runs:
         n, offset = position_of(cursor, count) if cursor is not None else (count if tail is not None else 1, 0)
         if entry.run is None:
             return Piece(b"", "1:0", False)
-        data = b""
+        data, note = b"", ""
         while True:
             last = n >= count
             try:
@@ -119,19 +124,44 @@ class Runs:
                         start = log.size
                         wanted, limit = (tail, most) if containing is None else (_ALL_LINES, _MAX_SEARCHED_BYTES)
                         lines = log.tail(wanted, longest=limit, end=start)
-                        return Piece(_matching(lines, containing, tail)[-most:], f"{n}:{log.cursor(start)}", False)
+                        return Piece(_matching(lines, containing, tail)[-most:], f"{n}:{log.cursor(start)}", False, log.note)
                     start, room = log.position(offset), most - len(data)
                     if containing is None:
                         position, found = log.piece(start, room)
                     else:
                         position, found = log.lines_with(containing, start, room, growing=last and entry.is_live)
-                    data, offset, size = data + found, log.cursor(position), log.size
+                    data, offset, size, note = data + found, log.cursor(position), log.size, log.note
             except FileNotFoundError:
                 position = size = 0
             left = position < size and not (containing is not None and last and entry.is_live)
             if left or last or most - len(data) < _MIN_PIECE_BYTES:
-                return Piece(data, f"{n}:{offset}", left or not last)
+                return Piece(data, f"{n}:{offset}", left or not last, note)
             n, offset = n + 1, 0
+
+    def files(self, run: Run) -> "Sequence[RunFile]":
+        """Return the files that a run has left; HostUnreachable if it is on another host that does not answer."""
+        from backburner.core.host_records import RunFile
+        from backburner.system.run_inspection import artifact_files
+
+        if remote := self.remote(run.run_id):
+            return remote.files()
+        return [RunFile(file.name, file.size, file.modified_at) for file in artifact_files(self._home.folder(run.folder))]
+
+    def read_file(self, run: Run, name: str) -> "tuple[RunFile, Iterator[bytes]]":
+        """Return a file that a run has left, and its content; BadInput if there is none of that name."""
+        from backburner.core.host_records import RunFile, no_such_file
+        from backburner.system.run_inspection import find_artifact, open_artifact
+
+        if remote := self.remote(run.run_id):
+            return remote.read_file(name)
+        folder = self._home.folder(run.folder)
+        if (file := find_artifact(folder, name)) is None:
+            raise BadInput(no_such_file(run.run_id, name))
+        try:
+            content = open(open_artifact(folder, file), "rb")  # closed when it was read
+        except OSError as error:
+            raise BadInput(f"{file.name} of {run.run_id} cannot be read: {error.strerror}.") from None
+        return RunFile(file.name, file.size, file.modified_at), _pieces(content)
 
     def progress(self, entry: Entry) -> "Progress | None":
         """Return the progress of a running task; None if it is unknown."""
@@ -204,6 +234,12 @@ class Runs:
         if entry.run and not self.is_elsewhere(entry.run) and not run_files.readable(self.folder(entry)):
             with contextlib.suppress(OSError):
                 run_files.write_metadata(self.folder(entry), entry.task, entry.run)
+
+
+def _pieces(content: "BinaryIO") -> Iterator[bytes]:
+    with content:
+        while piece := content.read(_PIECE_BYTES):
+            yield piece
 
 
 def _progress_from(details: dict[str, Any]) -> "Progress | None":

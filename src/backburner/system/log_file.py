@@ -104,10 +104,14 @@ class Piece(NamedTuple):
     data: bytes
     cursor: str
     more: bool
+    note: str = ""  # why this is not all of it
 
 
 class Log:
     """An open output.log. Offsets are offsets in the file and stay valid while it grows."""
+
+    note = ""  # why this is not the whole log
+    is_remote = False
 
     def __init__(self, folder: str, name: str = NAME) -> None:
         self._descriptor = open_plain(os.path.join(folder, name))

@@ -25,6 +25,8 @@ class LogGrowth(Protocol):
 class RemoteLog(Log):
     """An open log of another host. Not thread-safe."""
 
+    is_remote = True
+
     def __init__(
         self,
         ranges: Sequence[tuple[int, int]],

@@ -1,6 +1,6 @@
 """The types of what the API answers, from which its schemas are made. Fields that only some tasks have are not required."""
 
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 
 class Progress(TypedDict):
@@ -143,7 +143,7 @@ class Run(TypedDict, total=False):
 
 class RunDetails(Run, total=False):
     task_id: str
-    folder: str
+    folder: str | None
     has_output: bool
     size: int | None
 
@@ -261,6 +261,7 @@ class LogPart(TypedDict):
     more: bool
     live: bool
     removed: bool
+    note: NotRequired[str]
 
 
 class LogHit(TypedDict):
