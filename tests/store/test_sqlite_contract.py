@@ -18,6 +18,7 @@ from contract.external_tasks import ExternalTaskContract  # noqa: E402
 from contract.grants import GrantContract  # noqa: E402
 from contract.guards import GuardContract  # noqa: E402
 from contract.host_requests import HostRequestContract  # noqa: E402
+from contract.hosts import HostContract  # noqa: E402
 from contract.memory import MemoryContract  # noqa: E402
 from contract.notices import NoticeContract  # noqa: E402
 from contract.output_excerpts import OutputExcerptContract  # noqa: E402
@@ -88,6 +89,9 @@ class TestExternalTasks(ExternalTaskContract): ...
 
 
 class TestNotices(NoticeContract): ...
+
+
+class TestHosts(HostContract): ...
 
 
 class TestPlaces(PlaceContract): ...

@@ -22,6 +22,7 @@ PORTS = {
     "sessions": store_ports.SessionStore,
     "recurring": store_ports.RecurringStore,
     "grants": store_ports.GrantStore,
+    "hosts": store_ports.HostStore,
     "memory": store_ports.MemoryStore,
     "refusals": store_ports.RefusalStore,
     "external_tasks": store_ports.ExternalTaskStore,

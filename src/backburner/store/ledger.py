@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         ExternalTaskStore,
         GrantStore,
         HostRequestStore,
+        HostStore,
         LedgerQueries,
         LiveWork,
         MemoryStore,
@@ -62,6 +63,10 @@ class Ledger:
     @property
     def runs(self) -> "RunQueue":
         return self._writers.runs
+
+    @property
+    def hosts(self) -> "HostStore":
+        return self._writers.hosts
 
     @property
     def recurring(self) -> "RecurringStore":

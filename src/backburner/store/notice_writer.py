@@ -25,7 +25,12 @@ class NoticeWriter:
         suffix = "" if kind == NoticeKind.ENDED else f":{kind}"
         if again:
             suffix += f":{now}.{os.urandom(3).hex()}"
-        for_user = kind in (NoticeKind.PROPOSED, NoticeKind.DELAYED, NoticeKind.REMOVED)  # only the user can act on it
+        for_user = kind in (
+            NoticeKind.PROPOSED,
+            NoticeKind.DELAYED,
+            NoticeKind.REMOVED,
+            NoticeKind.UNREACHABLE,
+        )  # only the user can act on it
         row = {"task_id": task.task_id, "run_id": run_id, "project": task.project, "text": text, "created_at": now, "kind": kind}
         row["priority"] = 0 if kind in (NoticeKind.ENDED, NoticeKind.REFUSED) else 1
         recipients = [PERSON if for_user or task.in_chat else recipient_of(task.session)]

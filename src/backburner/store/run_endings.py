@@ -8,9 +8,9 @@ from backburner.core.claims import RunResult
 from backburner.core.errors import StaleRun
 from backburner.core.formatting import agent_notice, describe_result, notice_text
 from backburner.core.ids import outside_id
-from backburner.core.light_typing import TYPE_CHECKING
+from backburner.core.light_typing import TYPE_CHECKING, Any
 from backburner.core.models import DISCOVERY, SANDBOX, Decision, Entry, Run, Task
-from backburner.core.queues import at, at_host, is_for_agents, place_of
+from backburner.core.queues import at, at_host, base_of, is_for_agents, place_of
 from backburner.core.states import (
     Result,
     RunEvent,
@@ -66,6 +66,20 @@ class RunEndings:
         """Write the end of a run and apply all its consequences."""
         for ended in self._write(entry, ending):
             self.follow_up(ended.task_id, ended.state, ending.ended_at)
+
+    def run_again(self, entry: Entry, ending: RunResult) -> str:
+        """Write the end of a run of a task that may run twice, and add its next run; nobody is notified. Returns the next run."""
+        task, run = entry
+        assert run is not None
+        event, now, folder = event_between(run.state, ending.state), ending.ended_at, os.path.dirname(run.folder)
+        self._write_run(run, ending)
+        cause: dict[str, Any] = {"slot": run.cause.slot, "origin": run.cause.origin, "payload": run.cause.payload}
+        if task.is_recurring:
+            added = self._runs.add_recurring(task, folder, now, cause="retry", **cause)
+        else:
+            added = self._runs.add(self._runs.count_up(task), base_of(run.runner) or run.runner, folder, now, message=run.message, **cause)
+        self._events.write(now, event, task.task_id, run.run_id, result=ending.result, error=ending.error, run_again=added.run_id)
+        return added.run_id
 
     def finish(self, task: Task, event: TaskEvent, now: int) -> None:
         """End a recurring task without the end of a run."""
