@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import CONFIG, HomeCli, wait_until
+from mcp_client import Raw
 from postgres_server import LedgerDatabase, PostgresServer
 
 WAIT = 60.0  # seconds
@@ -177,7 +178,7 @@ def test_the_folder_of_a_task_that_is_cleared_on_another_host_is_deleted(hosts: 
     assert hosts.there.folder(other).exists()
 
 
-def test_mcp_and_library_read_the_output_of_another_host(hosts: Hosts) -> None:
+def test_the_library_reads_the_output_of_another_host(hosts: Hosts) -> None:
     task_id = hosts.run('echo hello; cd "$BACKBURNER_RUN_DIR"; echo content > made.txt')
     hosts.here.ok("wait", task_id, "--timeout", "60")
     script = (
@@ -204,3 +205,15 @@ def test_a_home_with_a_ledger_file_imports_nothing_of_this(home_cli: HomeCli) ->
         [sys.executable, "-c", script], cwd=home_cli.cwd, env=home_cli.environ, capture_output=True, text=True, timeout=WAIT
     )
     assert done.stderr.strip().splitlines()[-1] == "[]", done.stderr
+
+
+def test_agents_read_the_output_of_another_host(hosts: Hosts) -> None:
+    task_id = hosts.run("echo hello from there; until [ -e go ]; do sleep 0.05; done")
+    wait_until(lambda: hosts.here.log(task_id), "the output", WAIT)
+    with Raw(hosts.here) as client:
+        read = client.call("read_background_output", task_id=task_id)["structuredContent"]
+        assert read["output"] == "hello from there\n"
+        status = client.call("check_task_status", task_id=task_id)["structuredContent"]
+        assert status["status"] == "running" and "hello from there" in status["output"]
+    (hosts.there.cwd / "go").touch()
+    hosts.here.ok("wait", task_id, "--timeout", "60")
