@@ -162,10 +162,11 @@ class LedgerDatabase:
         self._server, self.name = server, name
         self.url = server.create_database(name, kind)
         migrate(self.url, host_id=HOST_ID, home="/home")
-        tables = [row[0] for row in server.administer("SELECT tablename FROM pg_tables WHERE schemaname = 'backburner'", name)]
-        deletes = "".join(f"DELETE FROM backburner.{table};" for table in tables if table != "schema")
+        tables = server.administer("SELECT schemaname || '.' || tablename FROM pg_tables WHERE schemaname LIKE 'backburner%'", name)
+        deletes = "".join(f"DELETE FROM {table};" for (table,) in tables if table != "backburner.schema")
         restarts = (
-            "SELECT setval(format('%I.%I', schemaname, sequencename)::regclass, 1, false) FROM pg_sequences WHERE schemaname = 'backburner'"
+            "SELECT setval(format('%I.%I', schemaname, sequencename)::regclass, 1, false) FROM pg_sequences"
+            " WHERE schemaname LIKE 'backburner%'"
         )
         self._empty = f"SET session_replication_role = replica; {deletes} {restarts}"
 

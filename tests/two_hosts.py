@@ -5,6 +5,7 @@ from pathlib import Path
 
 from postgres_server import LedgerDatabase
 
+from backburner.coordination.changes import ChangeFeed
 from backburner.coordination.config_file import ConfigFile
 from backburner.coordination.ledger_file import open_home_ledger
 from backburner.core.claims import RunResult
@@ -50,7 +51,8 @@ class TwoHosts:
         self.there.database.write("UPDATE hosts SET state = ? WHERE host_id = ?", (state, THERE))
 
     def start(self) -> None:
-        self.server = HostRequestServer(self.there_home, lambda: open_shared_ledger(self.there_home, self._config), now_ms)
+        subscribe = ChangeFeed(self.there_home, self.there.database).subscribe
+        self.server = HostRequestServer(self.there_home, lambda: open_shared_ledger(self.there_home, self._config), subscribe, now_ms)
         self.server.start()
 
     def stop(self) -> None:

@@ -420,7 +420,7 @@ def test_input_whose_writer_is_gone_for_long_is_not_written(hosts: TwoHosts) -> 
     os.mkfifo(run.folder / INPUT)
     reader = os.open(run.folder / INPUT, os.O_RDONLY | os.O_NONBLOCK)
     request = hosts.there.host_requests.ask(THERE, run.run_id, "input", 0, 1, body=b"old\n")
-    wait_until(lambda: [answer.error for answer in hosts.there.host_requests.take(request)], "the answer", 60)
+    wait_until(lambda: [answer.error for answer in hosts.there.host_requests.take_parts(request)], "the answer", 60)
     assert os.read(reader, 100) == b""
     os.close(reader)
 

@@ -9,7 +9,16 @@ import pytest
 import backburner.store
 
 FOLDER = Path(backburner.store.__file__ or "").parent
-_ADAPTERS = ("sqlite.py", "postgres.py", "postgres_schema.py", "postgres_requests.py", "migrations.py", "__init__.py")
+_ADAPTERS = (
+    "sqlite.py",
+    "postgres.py",
+    "postgres_dispatch.py",
+    "postgres_listener.py",
+    "postgres_requests.py",
+    "postgres_schema.py",
+    "migrations.py",
+    "__init__.py",
+)
 SHARED = [path for path in sorted(FOLDER.glob("*.py")) if path.name not in _ADAPTERS]
 NOT_PORTABLE = {
     "IS between values": r"\bIS (NOT )?['?]",
@@ -63,7 +72,13 @@ def test_each_pattern_finds_an_example(what: str, text: str) -> None:
     assert re.search(NOT_PORTABLE[what], text)
 
 
-@pytest.mark.parametrize(("library", "adapter"), [("apsw", {"sqlite.py"}), ("psycopg", {"postgres.py", "postgres_schema.py"})])
+@pytest.mark.parametrize(
+    ("library", "adapter"),
+    [
+        ("apsw", {"sqlite.py"}),
+        ("psycopg", {"postgres.py", "postgres_dispatch.py", "postgres_listener.py", "postgres_schema.py"}),
+    ],
+)
 def test_only_the_adapter_imports_the_database_library(library: str, adapter: set[str]) -> None:
     imports = rf"^\s*(import|from) {library}"
     assert {path.name for path in FOLDER.glob("*.py") if re.search(imports, path.read_text(), re.M)} == adapter

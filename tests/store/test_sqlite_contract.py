@@ -12,6 +12,7 @@ from contract.database import DatabaseContract  # noqa: E402
 from contract.deliveries import DeliveryContract  # noqa: E402
 from contract.dependencies import DependencyContract  # noqa: E402
 from contract.devices import DeviceContract  # noqa: E402
+from contract.dispatch import DispatchContract  # noqa: E402
 from contract.environments import EnvironmentContract  # noqa: E402
 from contract.events import EventContract  # noqa: E402
 from contract.external_tasks import ExternalTaskContract  # noqa: E402
@@ -77,6 +78,9 @@ class TestDatabase(DatabaseContract): ...
 
 
 class TestDependencies(DependencyContract): ...
+
+
+class TestDispatch(DispatchContract): ...
 
 
 class TestEnvironments(EnvironmentContract): ...

@@ -13,6 +13,7 @@ from backburner.store.ledger import Ledger, open_ledger
 PORTS = {
     "tasks": store_ports.TaskStore,
     "runs": store_ports.RunQueue,
+    "dispatch": store_ports.DispatchStore,
     "live_work": store_ports.LiveWork,
     "queries": store_ports.LedgerQueries,
     "events": store_ports.EventStore,

@@ -18,6 +18,11 @@ def no_such_file(run_id: str, name: str) -> str:
     return f"{run_id} has no file '{name}'. To list its files: backburner fetch {run_id}"
 
 
+def channel_of(host_id: str) -> str:
+    """The name under which a host is notified of requests, and of folders to delete; as in `store/postgres_requests.py`."""
+    return f"backburner:{host_id}:requests"
+
+
 class RunPlace(NamedTuple):
     """Where a run is: the host that has its folder, with its name and state. The state is empty if that host is not known."""
 

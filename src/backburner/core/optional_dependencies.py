@@ -18,7 +18,7 @@ _MODULES = {
     "webhook": ("httpx2", "uvicorn"),
     "discord": ("discord",),
     "apprise": ("apprise",),
-    "postgres": ("psycopg",),
+    "postgres": ("psycopg", "procrastinate"),
 }
 _EXTRAS = {"agent": "agent", "tui": "tui", "mcp": "mcp", "toml": "mcp", "web": "web", "postgres": "postgres"}
 

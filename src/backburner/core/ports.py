@@ -1,7 +1,7 @@
 """Interfaces that adapters implement: executors, agents, channels and event sources."""
 
 import errno
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from backburner.core.claims import ClaimedRun, LogEnd
@@ -56,6 +56,19 @@ class Executor(Protocol):
     def launch(self, work: ClaimedRun) -> Handle: ...
     def attach(self, work: ClaimedRun) -> Handle | None:
         """Take over a run that another owner started; None if it certainly never started."""
+        ...
+
+
+class Dispatch(Protocol):
+    """Hands out the runs of lanes to the hosts that serve them, each to one host, and forwards requests to cancel them."""
+
+    async def work(self, queues: Sequence[str], seats: int, begin: Callable[[str], Awaitable[None]], abort: Callable[[str], None]) -> None:
+        """Take runs from these queues, until the call is cancelled. May be called several times, for queues with different limits.
+
+        `begin(run_id)` returns when the run has ended, or if another process has it; until then it occupies one of the `seats`. If it
+        raises, it is called again after a while. `abort(run_id)` is called if a cancel was requested for a run that has begun. When
+        the call is cancelled, so is `begin`, which must let the run continue.
+        """
         ...
 
 

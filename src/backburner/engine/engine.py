@@ -4,8 +4,10 @@ A pass reads the ledger and does everything that is due; `DaemonProcess` calls i
 """
 
 import asyncio
+import contextlib
 import logging
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from backburner.coordination.daemon_process import DaemonProcess
@@ -18,7 +20,7 @@ from backburner.engine.child_processes import AGENT_PROCESS, INTEGRATIONS_PROCES
 from backburner.engine.recovery import RunRecovery
 from backburner.execution.runner import Runner
 from backburner.services.daemon_parts import EngineParts
-from backburner.system import capacity, processes
+from backburner.system import capacity, processes, wakeups
 from backburner.system.home import opencode_server_files
 
 if TYPE_CHECKING:
@@ -49,6 +51,8 @@ class Engine:
         self._clean_up_timer: asyncio.TimerHandle | None = None
         self._cleaning: asyncio.Task[None] | None = None
         self._requests = _serve_requests(parts)
+        loop = asyncio.get_running_loop()
+        self._stop_hearing = parts.changes.hear_other_hosts(lambda: _call_in(loop, self._other_host_called))
         config = parts.config.current
         if parts.config.problem:
             log.warning("Nothing is started until the settings are valid again: %s", parts.config.problem)
@@ -101,6 +105,7 @@ class Engine:
         """Whether anything runs, is scheduled, or must be delivered or watched."""
         return bool(
             self._runner.busy
+            or (self._requests and self._requests.is_busy)
             or (self._cleaning and not self._cleaning.done())
             or self._parts.live_work.active_runs()
             or self._parts.live_work.pending_runners()
@@ -120,6 +125,7 @@ class Engine:
 
     async def close(self) -> None:
         """Stop without ending anything: commands, agents and deliveries continue, and the next engine takes them over."""
+        self._stop_hearing()
         for timer in (self._schedule_timer, self._suggestion_timer, self._clean_up_timer):
             if timer:
                 timer.cancel()
@@ -134,6 +140,11 @@ class Engine:
         for descriptor in self._watched.values():
             asyncio.get_running_loop().remove_reader(descriptor)
             os.close(descriptor)
+
+    def _other_host_called(self) -> None:
+        """Another host has queued or cancelled something for this one: perhaps for another process of this home."""
+        wakeups.wake_clients(self._home.socket_dir)
+        self._process.wake()
 
     def _fire_schedules(self) -> None:
         """Fire the recurring tasks that are due, and schedule a pass for the next due time."""
@@ -242,6 +253,12 @@ def _serve_requests(parts: EngineParts) -> "HostRequestServer | None":
         return None
     from backburner.engine.host_requests import HostRequestServer
 
-    server = HostRequestServer(parts.home, parts.open_shared, parts.clock)
+    server = HostRequestServer(parts.home, parts.open_shared, parts.changes.subscribe, parts.clock)
     server.start()
     return server
+
+
+def _call_in(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
+    """Call a function in the event loop, from another thread."""
+    with contextlib.suppress(RuntimeError):  # the loop has ended
+        loop.call_soon_threadsafe(function)

@@ -62,7 +62,7 @@ class App:
     ) -> None:
         self.home, self.config_file, self.environ, self.clock = home, config, environ, clock
         self._ledger, self._runner = ledger, runner
-        self.changes = ChangeFeed(home)
+        self.changes = ChangeFeed(home, ledger.database)
         self.supervisor = EngineSupervisor(home, ledger.live_work, ledger.deliveries, self.changes, environ, self.now)
         self.queries = Queries(self._ledger.queries, self._ledger.events, self.supervisor, self.now)
 

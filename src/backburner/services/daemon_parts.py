@@ -40,6 +40,7 @@ class EngineParts(NamedTuple):
     home: Home
     clock: Clock
     config: ConfigFile
+    changes: ChangeFeed
     live_work: LiveWork
     runs: RunQueue
     queries: LedgerQueries
@@ -89,6 +90,7 @@ def open_engine_parts(home: Home, environ: dict[str, str], flags: dict[str, str]
         home=home,
         clock=app.now,
         config=app.config_file,
+        changes=app.changes,
         live_work=ledger.live_work,
         runs=ledger.runs,
         queries=ledger.queries,

@@ -38,7 +38,7 @@ class HostAnswer:
     def take(self) -> list[HostResponse]:
         """What has arrived."""
         try:
-            found = list(self._requests.take(self.request_id))
+            found = list(self._requests.take_parts(self.request_id))
         except LedgerUnreachable:
             raise IncompleteAnswer from None
         for response in found:
@@ -52,10 +52,10 @@ class HostAnswer:
             raise IncompleteAnswer(is_silent=self._next == 0)
         return found
 
-    def wait(self, seconds: float) -> None:
-        """Wait until more has arrived, or for some seconds."""
+    def wait(self, seconds: float, *descriptors: int) -> None:
+        """Wait until more has arrived, a descriptor is readable, or for some seconds."""
         try:
-            self._requests.wait(min(seconds, _WAIT_SECONDS))
+            self._requests.wait(min(seconds, _WAIT_SECONDS), *descriptors)
         except LedgerUnreachable:
             raise IncompleteAnswer from None
 

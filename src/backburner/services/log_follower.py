@@ -103,12 +103,13 @@ class LogFollower:
                 if left <= 0:
                     return
                 if _is_remote(log):
-                    self._wait_for_growth(log, position, left)
+                    self._wait_for_growth(log, position, left, listener.fileno())
                 elif log is None or watch.works:
                     select.select([listener, watch] if watch.works else [listener], [], [], left)
                 else:
                     watch.wait(left)
-                listener.drain()
+                if listener.drain():
+                    self._refreshed_at = float("-inf")
                 if watch.works:
                     watch.fired()
         finally:
@@ -127,13 +128,13 @@ class LogFollower:
     def _folder(self) -> str:
         return self._app.runs.folder(self.entry, self.n)
 
-    def _wait_for_growth(self, log: "RemoteLog", position: int, seconds: float) -> None:
+    def _wait_for_growth(self, log: "RemoteLog", position: int, seconds: float, listener: int) -> None:
         """Wait for more output of a run on another host."""
         log.forget(position)
         if log.growth is None:
-            time.sleep(min(seconds, _POLL_INTERVAL_SECONDS))
+            select.select([listener], [], [], seconds)
             return
-        log.growth.wait(seconds)
+        log.growth.wait(seconds, listener)
         if log.growth.is_silent:
             self._note(f"The host of {self.entry.task.task_id} does not answer; waiting for it.")
 

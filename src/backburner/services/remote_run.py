@@ -78,8 +78,8 @@ class RemoteRun:
 
     def reported_details(self) -> dict[str, Any]:
         """The same without asking the host: what it last reported, every few seconds while there is news."""
-        found = self._excerpts.excerpt(self._run_id)
-        return json.loads(found.details) if found else {}
+        found = self._excerpts.details(self._run_id)
+        return json.loads(found) if found else {}
 
     def _details(self) -> dict[str, Any]:
         return json.loads(b"".join(part.body for part in self._client.whole(FILES)))
@@ -175,14 +175,14 @@ class Growth:
         self._answer: HostAnswer | None = None
         self.is_silent = False  # whether the host did not answer the last request
 
-    def wait(self, seconds: float) -> None:
-        """Add what was written; if there is nothing, wait for it at most some seconds."""
+    def wait(self, seconds: float, *descriptors: int) -> None:
+        """Add what was written; if there is nothing, wait for it at most some seconds, or until a descriptor is readable."""
         try:
             if self._answer is None:
                 body = json.dumps({"wait": FOLLOW_SECONDS}).encode()
                 self._answer = self._client.ask(LOG, position=self._log.size, body=body, pause=FOLLOW_SECONDS + ANSWER_SECONDS)
             if not self._add(self._answer):
-                self._answer.wait(seconds)
+                self._answer.wait(seconds, *descriptors)
                 self._add(self._answer)
         except IncompleteAnswer as error:
             self.is_silent = self.is_silent or error.is_silent

@@ -9,6 +9,17 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 
+class Notifications(Protocol):
+    """Hears what other hosts announce."""
+
+    def subscribe(self, channel: str, heard: Callable[[str], None]) -> Callable[[], None]:
+        """Call `heard`, in another thread, for every notification; returns a function that ends the subscription.
+
+        An empty payload means that something may have been missed before.
+        """
+        ...
+
+
 class Database(Protocol):
     """One connection to a ledger. Not thread-safe."""
 
@@ -17,6 +28,11 @@ class Database(Protocol):
     host_id: str  # the host that uses this connection; empty for a file, which belongs to one home
     epoch: int | None  # of that host, if this process enrolled it
     host_environment: Mapping[str, str]  # for runs that were submitted on another host, whose environment stays there
+
+    @property
+    def notifications(self) -> Notifications | None:
+        """What other hosts announce; None for a file, which no other host uses."""
+        ...
 
     def execute(self, sql: str, params: Sequence[object] = ()) -> list[tuple]:
         """Run a statement and return its rows; no rows if a value is not valid text."""

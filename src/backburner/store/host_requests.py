@@ -10,11 +10,6 @@ if TYPE_CHECKING:
     from backburner.store.database import Database
 
 
-def channel_of(host_id: str) -> str:
-    """The name under which a host is notified of requests."""
-    return f"backburner:{host_id}"
-
-
 class HostRequestRepository:
     """Requests to hosts, and their responses. A reader asks again if an answer is incomplete."""
 
@@ -71,7 +66,7 @@ class HostRequestRepository:
         )
         return added == 1
 
-    def take(self, request_id: int) -> Sequence[HostResponse]:
+    def take_parts(self, request_id: int) -> Sequence[HostResponse]:
         """The parts of an answer that have arrived since the last call. They are deleted."""
         taken = "DELETE FROM host_responses WHERE request_id = ? RETURNING n, position, body, last, error"
         return sorted(
@@ -88,15 +83,8 @@ class HostRequestRepository:
         """Delete requests that expired before a time, whose readers are gone; returns how many."""
         return self._db.write("DELETE FROM host_requests WHERE expires_at < ?", (before,))
 
-    def listen(self, host_id: str) -> None:
-        """Let requests to a host end `wait`."""
-        self._db.listen(channel_of(host_id))
-
     def wait(self, seconds: float, *descriptors: int) -> bool:
-        """Wait for a part of an answer, or for requests to the host that this connection listens for, or until a descriptor is readable.
-
-        False if there is certainly nothing new.
-        """
+        """Wait for a part of an answer, or until a descriptor is readable; False if there is certainly no new part."""
         return self._db.wait(seconds, *descriptors)
 
 

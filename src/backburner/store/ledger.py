@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from backburner.core.store_ports import (
         DeliveryStore,
         DeviceStore,
+        DispatchStore,
         EventStore,
         ExternalTaskStore,
         GrantStore,
@@ -63,6 +64,10 @@ class Ledger:
     @property
     def runs(self) -> "RunQueue":
         return self._writers.runs
+
+    @property
+    def dispatch(self) -> "DispatchStore":
+        return self._writers.dispatch
 
     @property
     def hosts(self) -> "HostStore":

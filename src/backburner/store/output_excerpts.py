@@ -47,6 +47,11 @@ class OutputExcerptRepository:
         row = self._db.one("SELECT head, tail, size, details, at FROM output_excerpts WHERE run_id = ?", (run_id,))
         return OutputExcerpt(bytes(row[0]), bytes(row[1]), *row[2:]) if row else None
 
+    def details(self, run_id: str) -> str | None:
+        """The details of an excerpt alone."""
+        row = self._db.one("SELECT details FROM output_excerpts WHERE run_id = ?", (run_id,))
+        return row[0] if row else None
+
     def folders_to_delete(self) -> Sequence[str]:
         """Folders of this host whose runs were cleared on another one."""
         return [

@@ -9,6 +9,7 @@ import itertools
 import select
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -19,7 +20,11 @@ from backburner.store.migrations import VERSION
 from backburner.store.private_texts import PrivateTexts
 from backburner.store.rows import plain
 
+if TYPE_CHECKING:
+    from backburner.store.postgres_listener import PostgresListener
+
 SCHEMA = "backburner"  # the Postgres schema that holds the tables
+JOBS_SCHEMA = "backburner_jobs"  # and the one of the job queue
 WRITER_LOCK = 4_906_130_881_213  # the key of the advisory lock; any number that is always the same
 _LOCK_SECONDS = 30
 _CONNECT_SECONDS = 5
@@ -63,6 +68,12 @@ class PostgresDatabase:
         self._counter = itertools.count()
         self._failed: tuple[float, LedgerUnavailable] | None = None
         self._connection = self._connect()
+
+    @functools.cached_property
+    def notifications(self) -> "PostgresListener":
+        from backburner.store.postgres_listener import PostgresListener
+
+        return PostgresListener(self._url)
 
     def execute(self, sql: str, params: Sequence[object] = ()) -> list[tuple]:
         if any(type(value) is str and "\0" in value for value in params):
@@ -173,6 +184,8 @@ class PostgresDatabase:
         return []  # the server checks its own files
 
     def close(self) -> None:
+        if "notifications" in vars(self):
+            self.notifications.close()
         self._connection.close()
 
     def server_settings(self) -> dict[str, str]:
@@ -213,7 +226,7 @@ class PostgresDatabase:
         if self._failed and time.monotonic() < self._failed[0] + _RECONNECT_INTERVAL:
             raise self._failed[1]
         try:
-            connection = connect(self._url)
+            connection = connect(self._url, self.host_id)
         except psycopg.Error as error:
             self._failed = time.monotonic(), LedgerUnreachable(_one_line(error), path=self.path)
             raise self._failed[1] from None
@@ -251,13 +264,22 @@ class PostgresDatabase:
         return unavailable(error, self.path)
 
 
-def connect(url: str) -> psycopg.Connection:
-    """Connect to a server, with the limits that keep a client from stopping the others."""
+def connect(url: str, host_id: str = "") -> psycopg.Connection:
+    """Connect to a server. `host_id` is the host that changes are announced from."""
+    return psycopg.connect(conninfo(url, **({f"{SCHEMA}.host": host_id} if host_id else {})), autocommit=True)
+
+
+def conninfo(url: str, **session: str) -> str:
+    """The parameters of a connection, with the limits that keep a client from stopping the others, and more settings of the session."""
     given = conninfo_to_dict(url)
-    options = " ".join([*(f"-c {name}={value}" for name, value in _SESSION.items()), str(given.get("options") or "")])
+    options = " ".join([*(f"-c {name}={value}" for name, value in {**_SESSION, **session}.items()), str(given.get("options") or "")])
     defaults = {"connect_timeout": _CONNECT_SECONDS, "application_name": "backburner", **_CLIENT, **given}
-    conninfo = make_conninfo("", **{**defaults, "options": options, "client_encoding": "UTF8"})
-    return psycopg.connect(conninfo, autocommit=True)
+    return make_conninfo("", **{**defaults, "options": options, "client_encoding": "UTF8"})
+
+
+def dispatch_conninfo(url: str) -> str:
+    """The parameters of a connection to the job queue, where nothing must be durable."""
+    return conninfo(url, search_path=f"{JOBS_SCHEMA},{SCHEMA}", synchronous_commit="off")
 
 
 def unavailable(error: psycopg.Error, path: str) -> LedgerUnavailable:

@@ -1,4 +1,5 @@
 """The tables of a ledger on Postgres: created and upgraded by `backburner migrate`, never by opening.
+So are the job queue and the triggers of `postgres_dispatch.py`.
 
 `_BASELINE` is the schema of version 18. From then on, the numbered migrations of `migrations.py` apply to both databases; they are
 written in the words of SQLite, and `translated` replaces those that Postgres does not know. Text is compared byte by byte
@@ -15,6 +16,7 @@ import psycopg
 from backburner.core.errors import LedgerTooNew, LedgerUnavailable
 from backburner.core.ledger_url import shown
 from backburner.core.queues import BASES
+from backburner.store import postgres_dispatch
 from backburner.store.migrations import MIGRATIONS, VERSION
 from backburner.store.postgres import SCHEMA, WRITER_LOCK, connect, unavailable
 from backburner.store.postgres_requests import STATEMENTS
@@ -60,6 +62,7 @@ def migrate(url: str, *, host_id: str, home: str) -> Migrated:
                 if 0 < before < _HOSTS_VERSION:
                     join(connection, owner, owner_home.partition(":")[0])
                     connection.execute(_assign_all_to(owner).encode())
+                postgres_dispatch.install(connection)
                 connection.execute("UPDATE schema SET version = %s, host_id = %s, home = %s", (VERSION, host_id, home))
                 join(connection, host_id, home.partition(":")[0])
     except psycopg.Error as error:

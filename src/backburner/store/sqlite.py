@@ -28,6 +28,7 @@ class SqliteDatabase:
 
     dialect = "sqlite"
     host_id = ""
+    notifications = None
     epoch: int | None = None
     host_environment: Mapping[str, str] = {}
 

@@ -14,7 +14,7 @@ from backburner.store.tasks import TaskRepository
 from backburner.store.waiting_runs import WaitingRuns
 
 if TYPE_CHECKING:
-    from backburner.core.store_ports import HostStore, LiveWork, RecurringStore, RunQueue, TaskStore, TriggerStore
+    from backburner.core.store_ports import DispatchStore, HostStore, LiveWork, RecurringStore, RunQueue, TaskStore, TriggerStore
     from backburner.store.database import Database
     from backburner.store.pending_triggers import PendingTriggers
     from backburner.store.run_endings import RunEndings
@@ -53,6 +53,12 @@ class Writers:
         from backburner.store.run_queue import RunQueueRepository
 
         return RunQueueRepository(self._db, self._reader, self._events, self._notices, self._claims, self._waiting, self._endings)
+
+    @on_first_use
+    def dispatch(self) -> "DispatchStore":
+        from backburner.store.dispatch import DispatchRepository
+
+        return DispatchRepository(self._db, self._claims)
 
     @on_first_use
     def hosts(self) -> "HostStore":

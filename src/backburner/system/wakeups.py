@@ -9,6 +9,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from _socket import socket
+    from collections.abc import Callable
 
 ENGINE_SOCKET = "engine.sock"
 
@@ -18,6 +19,7 @@ class WakeupListener:
 
     def __init__(self, folder: str, name: str | None = None) -> None:
         self.path = os.path.join(folder, name or f"{os.getpid()}-{os.urandom(4).hex()}.sock")
+        self.on_close: Callable[[], None] | None = None
         self.socket = _datagrams()
         if name:
             _unlink(self.path)
@@ -39,15 +41,19 @@ class WakeupListener:
         self.drain()
         return bool(ready)
 
-    def drain(self) -> None:
-        """Discard all pending wake-ups."""
+    def drain(self) -> bool:
+        """Discard all pending wake-ups; returns whether there were any."""
+        found = False
         try:
             while self.socket.recv(16):
-                pass
+                found = True
         except BlockingIOError:
-            return
+            return found
+        return found
 
     def close(self) -> None:
+        if self.on_close:
+            self.on_close()
         try:
             if os.stat(self.path).st_ino == self._inode:  # not a socket that another process bound later
                 os.unlink(self.path)
@@ -59,6 +65,11 @@ class WakeupListener:
 def wake(folder: str, name: str) -> bool:
     """Wake one listener; False if nobody listens there."""
     return _send(os.path.join(folder, name))
+
+
+def wake_path(path: str) -> bool:
+    """The same for the path of a listener."""
+    return _send(path)
 
 
 def wake_process(folder: str, pid: int) -> None:

@@ -52,16 +52,16 @@ class HostRequestContract:
         there = open_ledger().host_requests
         pieces = [piece(n, bytes([n, 0, 255]) * 100, position=n * 300, last=n == 11) for n in range(12)]
         assert all(there.answer(request, each) for each in pieces)
-        assert ledger.host_requests.take(request) == pieces and ledger.host_requests.take(request) == []
+        assert ledger.host_requests.take_parts(request) == pieces and ledger.host_requests.take_parts(request) == []
         assert there.answer(request, piece(12, b"", error="no\x1b such file", last=True))
-        assert ledger.host_requests.take(request) == [piece(12, b"", error="no\x1b such file", last=True)]
+        assert ledger.host_requests.take_parts(request) == [piece(12, b"", error="no\x1b such file", last=True)]
 
     def test_what_was_withdrawn_cannot_be_answered(self, ledger: Ledger) -> None:
         run_id = run_on(ledger, THERE)
         kept, request = (ledger.host_requests.ask(THERE, run_id, LOG, NOW, NOW + 1) for _ in range(2))
         assert ledger.host_requests.answer(request, piece(0, b"a"))
         ledger.host_requests.withdraw(request)
-        assert not ledger.host_requests.answer(request, piece(1, b"b")) and ledger.host_requests.take(request) == []
+        assert not ledger.host_requests.answer(request, piece(1, b"b")) and ledger.host_requests.take_parts(request) == []
         assert [found.request_id for found in ledger.host_requests.requests(THERE, 0)] == [kept]
 
     def test_input_is_taken_or_withdrawn_but_not_both(self, ledger: Ledger) -> None:
@@ -84,8 +84,7 @@ class HostRequestContract:
         request = ledger.host_requests.ask(THERE, run_id, LOG, NOW, NOW + 1)
         ledger.host_requests.answer(request, piece(0, b"a"))
         ledger.database.write("DELETE FROM tasks")
-        assert ledger.host_requests.requests(THERE, 0) == [] and ledger.host_requests.take(request) == []
+        assert ledger.host_requests.requests(THERE, 0) == [] and ledger.host_requests.take_parts(request) == []
 
     def test_waiting_ends_at_the_latest_after_its_time(self, ledger: Ledger) -> None:
-        ledger.host_requests.listen(THERE)
         ledger.host_requests.wait(0.01)

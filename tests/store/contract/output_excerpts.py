@@ -32,11 +32,12 @@ class OutputExcerptContract:
 
     def test_the_newest_excerpt_of_a_run_is_kept(self, ledger: Ledger) -> None:
         run_id = run_on(ledger, ledger.database.host_id)
-        assert ledger.output_excerpts.excerpt(run_id) is None
+        assert ledger.output_excerpts.excerpt(run_id) is None and ledger.output_excerpts.details(run_id) is None
         for size in (5, 1 << 41):
             excerpt = OutputExcerpt(b"head\0\xff", b"tail", size, '{"ports": [80]}', NOW + size % 7)
             assert ledger.output_excerpts.store(run_id, excerpt)
             assert ledger.output_excerpts.excerpt(run_id) == excerpt
+            assert ledger.output_excerpts.details(run_id) == '{"ports": [80]}'
 
     def test_a_host_stores_no_excerpts_of_the_runs_of_others(self, ledger: Ledger) -> None:
         run_id, excerpt = run_on(ledger, THERE), OutputExcerpt(b"", b"", 0, "{}", NOW)
@@ -52,6 +53,11 @@ class OutputExcerptContract:
         assert ledger.output_excerpts.folders_to_delete() == []
         stored = ledger.database.execute("SELECT host_id, folder FROM folders_to_delete")
         assert stored == [(THERE, f"tasks/{there}")]
+
+    def test_folders_are_those_of_this_host(self, ledger: Ledger) -> None:
+        here, _ = run_on(ledger, ledger.database.host_id, "task_a"), run_on(ledger, THERE, "task_b")
+        assert [run.folder for run in ledger.records.newest_folders(None)] == [f"tasks/{here}"]
+        assert [run.folder for run in ledger.records.run_folders()] == [f"tasks/{here}"]
 
     def test_a_deleted_folder_is_forgotten(self, ledger: Ledger) -> None:
         for folder in ("tasks/b", "tasks/a"):
