@@ -126,6 +126,24 @@ def test_a_trickle_is_followed(hosts: TwoHosts) -> None:
     assert follower.rest() == expected
 
 
+def test_a_log_that_grows_while_it_is_opened_has_no_gaps(hosts: TwoHosts) -> None:
+    run, is_over = hosts.run(), threading.Event()
+
+    def write() -> None:
+        with open(run.log, "ab", buffering=0) as file:
+            while not is_over.is_set():
+                file.write(b"x")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        found = [shown(hosts, run) for _ in range(100)]
+    finally:
+        is_over.set()
+        writer.join()
+    assert {*b"".join(found)} <= {*b"x"} and sorted(found, key=len) == found
+
+
 def test_a_flood_is_followed(hosts: TwoHosts) -> None:
     run, block = hosts.run(), os.urandom(1 << 20)
     writer = threading.Thread(target=lambda: [run.write(block) for _ in range(30)])

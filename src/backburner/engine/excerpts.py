@@ -64,15 +64,14 @@ class ExcerptReporter:
 
 def excerpt_of(log: Log) -> tuple[bytes, bytes, int]:
     """The beginning and the end of a log, which do not overlap, and its size by cursor."""
-    ranges, size = log.data_ranges(), log.cursor(log.size)
+    ranges = log.data_ranges()
     if not ranges:
         return b"", b"", 0
     first, last, offset = ranges[0]
     head = log.read(offset, min(HEAD_BYTES, last - first)) if first == 0 else b""
-    begin, end, offset = ranges[-1]
-    start = max(begin, len(head), end - TAIL_BYTES)
-    tail = log.read(offset + start - begin, end - start) if end == size and start < end else b""
-    return head, tail, size if tail or size <= len(head) else len(head)
+    begin, size, offset = ranges[-1]
+    start = max(begin, min(size, len(head)), size - TAIL_BYTES)
+    return head, log.read(offset + start - begin, size - start), size
 
 
 def _times(folder: str) -> tuple[int, ...]:

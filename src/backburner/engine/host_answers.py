@@ -64,7 +64,8 @@ def answer_log(request: HostRequest, folder: str, watch: FileWatch) -> Answer:
         with contextlib.ExitStack() as stack:
             try:
                 log = stack.enter_context(Log(folder))
-                ranges, size = log.data_ranges(), log.cursor(log.size)
+                ranges = log.data_ranges()
+                size = ranges[-1][1] if ranges else 0  # not the size of the file, which may have grown since
             except FileNotFoundError:
                 log, ranges, size = None, [], None
             if n == 0:
