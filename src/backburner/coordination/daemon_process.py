@@ -62,7 +62,7 @@ class DaemonProcess:
         self._last_pass = 0.0
         self._idle_timer: asyncio.TimerHandle | None = None
         self._retry: asyncio.TimerHandle | None = None
-        self._has_other_ledger = False
+        self._error: BackburnerError | None = None
 
     async def run(self, daemon: Daemon, listening: asyncio.Event | None = None) -> None:
         """Listen for wake-ups, then make the first pass, so that no change is missed. `listening` is set in between."""
@@ -79,8 +79,13 @@ class DaemonProcess:
         finally:
             self._stop_listening()
             await daemon.close()
-        if self._has_other_ledger:  # an error, so that whoever supervises the process starts it again
-            raise BackburnerError("Exiting, because `url` under [store] has changed.")
+        if self._error:
+            raise self._error
+
+    def exit_with(self, error: BackburnerError) -> None:
+        """End the process with an error, so that whoever supervises it starts it again."""
+        self._error = error
+        self._done.set()
 
     def wake(self, delay: float = 0.0) -> None:
         """Schedule a pass; several wake-ups at once cause one pass."""
@@ -126,8 +131,7 @@ class DaemonProcess:
             if self._config.reload_if_changed():
                 daemon.config_changed(self._config.current)
                 if self._config.current.text("store.url") != ledger:
-                    self._has_other_ledger = True
-                    self._done.set()
+                    self.exit_with(BackburnerError("Exiting, because `url` under [store] has changed."))
         except BackburnerError as error:
             log.warning("Ignoring the changed config.toml and keeping the previous settings: %s", error)
 

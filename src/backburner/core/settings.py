@@ -9,6 +9,7 @@ from backburner.core.deferred_modules import re
 from backburner.core.errors import BadInput, ConfigError
 from backburner.core.known_agents import ACP, KNOWN_AGENTS, TYPES
 from backburner.core.light_typing import Any, NamedTuple
+from backburner.core.queues import MAX_LABELS, is_label
 
 Value = int | float | bool | str | tuple[str, ...]
 
@@ -104,6 +105,14 @@ SETTINGS: dict[str, Setting] = {
     "store.url": Setting(
         "", "Address of a ledger on Postgres, such as postgresql://backburner@db.example.net/backburner; empty for a file in the home."
     ),
+    "worker.lanes": Setting((), 'Labels of the lanes whose tasks of other hosts run on this host, such as ["gpu"].'),
+    "worker.capacity": Setting(5, "Maximum number of commands of these lanes that run on this host at the same time.", 1),
+    "worker.integrations": Setting(True, "Whether this host may run the integrations: channels, and events from outside."),
+    "worker.pass_env": Setting(("LANG", "TZ"), "Variables of the caller that its commands also get on other hosts."),
+    "worker.lease_seconds": Setting(
+        8.0, "Seconds of silence after which a host is suspected; must be the same on all hosts of a ledger.", 4, 3600
+    ),
+    "worker.lost_after_minutes": Setting(10.0, "Minutes of silence after which the runs of a host count as lost.", 1, 1_000_000),
     "sandbox.level": Setting(
         "auto", "The best sandbox to use: auto, full, partial or none. Without a sandbox, every command needs approval."
     ),
@@ -116,7 +125,8 @@ _EXTERNAL_AGENT_KEYS = ("type", "command", "url", "password_env", "mode", "auth"
 AGENT_KEYS = ("description", "model", *_SERVER_KEYS, "instructions", "tools", *_EXTERNAL_AGENT_KEYS)
 CHANNEL_KEYS = ("type", "target", "people", "token", "token_env", "url", "url_env", "secret", "secret_env", "base_url")
 CHANNEL_TYPES = ("discord", "webhook", "apprise")
-SECTIONS = frozenset({*(name.split(".")[0] for name in SETTINGS), "channels"})
+LANE_KEYS = ("max_concurrent",)
+SECTIONS = frozenset({*(name.split(".")[0] for name in SETTINGS), "channels", "lanes"})
 FILE_ONLY = ("approval", "sandbox", "store")
 
 
@@ -129,6 +139,9 @@ class Config(NamedTuple):
     rules: tuple[Any, ...] = ()  # rules of the approval policy, as `read_rules` returned them
     agents: dict[str, dict[str, str]] = {}
     channels: dict[str, dict[str, str]] = {}
+    lanes: dict[str, int] = {}  # lanes on this machine, and how many commands may run in each
+    projects: dict[str, str] = {}  # folders of this host by the names of their projects
+    worker_env: dict[str, str] = {}  # for commands that were submitted on another host
 
     def number(self, name: str) -> float:
         value = self.values[name]
@@ -147,6 +160,11 @@ class Config(NamedTuple):
 
     def text(self, name: str) -> str:
         return str(self.values[name])
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels of the lanes that this host serves: those of [worker], and one for each of its projects."""
+        return tuple(dict.fromkeys((*self.listed("worker.lanes"), *(f"repo:{name}" for name in self.projects))))
 
     def flag(self, name: str) -> bool:
         return bool(self.values[name])
@@ -176,6 +194,13 @@ def resolve(
         if isinstance(file[name][1], dict) and name.startswith("agents.")
     }
     channels = {name.removeprefix("channels."): _channel(name, *file.pop(name)) for name in list(file) if name.startswith("channels.")}
+    lanes = {name.removeprefix("lanes."): _lane(name, *file.pop(name)) for name in list(file) if name.startswith("lanes.")}
+    projects, worker_env = (_texts(name, *file.pop(name, (path, {}))) for name in ("worker.projects", "worker.env"))
+    for name, folder in projects.items():
+        if not folder.startswith(("/", "~/")) or not is_label(f"repo:{name}"):
+            raise ConfigError(f"'worker.projects.{name}' must be a plain name with an absolute path, not {folder!r}", where=path)
+    if len(projects) > MAX_LABELS:
+        raise ConfigError(f"'worker.projects' can have at most {MAX_LABELS} projects", where=path)
     layers = [
         file,
         _from_environ(environ or {}),
@@ -189,7 +214,7 @@ def resolve(
                 raise ConfigError(f"'{name}' can only be set in {path}", where=where)
             values[name] = _checked(name, value, where)
             origins[name] = where
-    return Config(values, origins, hosts, rules, agents, channels)
+    return Config(values, origins, hosts, rules, agents, channels, lanes, projects, worker_env)
 
 
 def _from_file(text: str, path: str) -> dict[str, tuple[str, object]]:
@@ -243,6 +268,24 @@ def _channel(name: str, where: str, table: object) -> dict[str, str]:
             raise ConfigError(f"'{name}.{key}' must be a string, not {value!r}", where=where)
     if table.get("type") not in CHANNEL_TYPES:
         raise ConfigError(f"'{name}.type' must be one of {', '.join(CHANNEL_TYPES)}, not {table.get('type')!r}", where=where)
+    return table
+
+
+def _lane(name: str, where: str, table: object) -> int:
+    """Validate one `[lanes.NAME]` table."""
+    if not isinstance(table, dict) or not is_label(name.removeprefix("lanes.")):
+        raise ConfigError(f"'{name}' is not a valid lane: use letters, digits and . _ : -", where=where)
+    if unknown := [key for key in table if key not in LANE_KEYS]:
+        raise ConfigError(f"unknown key '{unknown[0]}' for a lane; valid keys: {', '.join(LANE_KEYS)}", where=where)
+    count = table.get("max_concurrent", 1)
+    if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= 1_000_000:
+        raise ConfigError(f"'{name}.max_concurrent' must be a whole number above 0, not {count!r}", where=where)
+    return count
+
+
+def _texts(name: str, where: str, table: object) -> dict[str, str]:
+    if not isinstance(table, dict) or not all(isinstance(value, str) for value in table.values()):
+        raise ConfigError(f"'{name}' must be a table of strings", where=where)
     return table
 
 
@@ -326,10 +369,14 @@ def _checked(name: str, value: object, where: str) -> Value:
 
 def _listed(name: str, value: object, where: str) -> tuple[str, ...]:
     kind = int if name == "sandbox.connect" else str
+    if isinstance(value, str):  # not from the file
+        value = [item.strip() for item in value.split(",") if item.strip()]
     if not isinstance(value, list) or not all(isinstance(item, kind) and not isinstance(item, bool) for item in value):
         raise ConfigError(f"'{name}' must be a list of {'port numbers' if kind is int else 'strings'}, not {value!r}", where=where)
     if wrong := [item for item in value if kind is int and not 0 < int(item) < 65536]:
         raise ConfigError(f"'{name}' contains {wrong[0]}, which is not a port", where=where)
+    if name == "worker.lanes" and (wrong := [item for item in value if not is_label(item)]):
+        raise ConfigError(f"'{name}' contains {wrong[0]!r}, which is not a label: use letters, digits and . _ : -", where=where)
     if wrong := [item for item in value if name == "sandbox.read" and not str(item).startswith(("/", "~/"))]:
         raise ConfigError(f"'{name}' must contain absolute paths or paths that start with ~/, not {wrong[0]!r}", where=where)
     return tuple(map(str, value))

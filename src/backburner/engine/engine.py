@@ -12,19 +12,25 @@ from typing import TYPE_CHECKING
 
 from backburner.coordination.daemon_process import DaemonProcess
 from backburner.coordination.launcher import process_command, rotate_log
+from backburner.core.claims import ClaimedRun
 from backburner.core.errors import BackburnerError
-from backburner.core.models import AGENT_LANE, ENGINE, LOCAL_AGENT_LANE, TRACE_CURSOR, ProcessId
-from backburner.core.ports import Executor
+from backburner.core.models import AGENT_LANE, ENGINE, LOCAL_AGENT_LANE, TRACE_CURSOR, ProcessId, Run
+from backburner.core.ports import Executor, Outcome
+from backburner.core.queues import lane_of, lanes_served
 from backburner.core.settings import Config
+from backburner.core.states import Result
+from backburner.core.store_ports import RunnerQueue
 from backburner.engine.child_processes import AGENT_PROCESS, INTEGRATIONS_PROCESS, ChildProcesses
+from backburner.engine.membership import Membership
 from backburner.engine.recovery import RunRecovery
 from backburner.execution.runner import Runner
 from backburner.services.daemon_parts import EngineParts
-from backburner.system import capacity, processes, wakeups
+from backburner.system import capacity, processes, run_files, wakeups
 from backburner.system.home import opencode_server_files
 
 if TYPE_CHECKING:
     from backburner.engine.host_requests import HostRequestServer
+    from backburner.engine.lanes import LaneWork
     from backburner.engine.scheduler import Scheduler
 
 log = logging.getLogger("backburner")
@@ -37,10 +43,10 @@ _TRACE_DELAY, _TRACE_RETRY_DELAY = 1.0, 30.0
 
 
 class Engine:
-    """The work that the engine does in each pass."""
+    """The work that the engine does in each pass. `membership` is that of this host, if its ledger is shared by several."""
 
-    def __init__(self, parts: EngineParts, executor: Executor, process: DaemonProcess) -> None:
-        self._parts, self._executor, self._process = parts, executor, process
+    def __init__(self, parts: EngineParts, executor: Executor, process: DaemonProcess, membership: Membership | None = None) -> None:
+        self._parts, self._executor, self._process, self._membership = parts, executor, process, membership
         self._home = parts.home
         self._watched: dict[ProcessId, int] = {}  # values are pidfds
         self._sending: asyncio.Task[None] | None = None
@@ -56,27 +62,21 @@ class Engine:
         config = parts.config.current
         if parts.config.problem:
             log.warning("Nothing is started until the settings are valid again: %s", parts.config.problem)
-        self._runner = Runner(
-            parts.runs,
-            parts.queries,
-            executor,
-            self._home,
-            parts.clock,
-            runner=ENGINE,
-            owner=processes.myself(),
-            cap=self._max_concurrent(),
-            grace=config.number("commands.cancel_grace_seconds"),
-            changed=process.wake_others,
-            recheck=lambda work: parts.gate.recheck(work.task, work.environment),
-            admit=lambda wanted: capacity.allowed_starts(parts.config.current, wanted),
-        )
+        self._owner = processes.myself()
+        self._runner = self._new_runner(parts.runs, ENGINE)
+        self._lane_runners: dict[str, Runner] = {}  # by lane; on several hosts, one for all lanes, by the name ""
+        self._lanes = self._serve_lanes(config) if membership and config.labels else None
+        if membership:
+            membership.start(lambda: _call_in(loop, process.wake), lambda: _call_in(loop, self._was_fenced))
+        self._set_capacity()
         self._recovery = RunRecovery(
             self._home,
             parts.live_work,
             parts.runs,
             parts.sessions,
             parts.catalog,
-            self._runner,
+            self._owner,
+            self._runner_of,
             self._watch,
             process.wake_others,
             parts.clock,
@@ -91,14 +91,19 @@ class Engine:
         self._runner.tick()
         if self._requests:
             self._requests.tick()
+        for runner in self._lane_runners.values():
+            runner.tick()
+        if self._lanes:
+            self._lanes.tick()
         if self._parts.config.problem:
             return
-        if self._clean_up_timer is None:
-            self._clean_up()
-        self._send_traces()
         self._parts.proposals.expire_overdue()
-        self._fire_schedules()
-        self._suggest_work()
+        if self._leads:
+            if self._clean_up_timer is None:
+                self._clean_up()
+            self._send_traces()
+            self._fire_schedules()
+            self._suggest_work()
         self._start_children()
 
     def is_busy(self) -> bool:
@@ -106,22 +111,108 @@ class Engine:
         return bool(
             self._runner.busy
             or (self._requests and self._requests.is_busy)
+            or self._lanes
+            or any(runner.busy for runner in self._lane_runners.values())
             or (self._cleaning and not self._cleaning.done())
             or self._parts.live_work.active_runs()
             or self._parts.live_work.pending_runners()
             or (self._parts.config.current.flag("tasks.enabled") and self._parts.live_work.next_slot_at(everywhere=False) is not None)
             or INTEGRATIONS_PROCESS in self._children
-            or self._parts.deliveries.integrations_needed()
-            or (self._has_models() and self._parts.suggestions.next_at() is not None)
+            or (self._leads_integrations and self._parts.deliveries.integrations_needed())
+            or (self._leads and self._has_models() and self._parts.suggestions.next_at() is not None)
         )
 
     def config_changed(self, config: Config) -> None:
-        self._runner.cap = self._max_concurrent()
-        self._runner.grace = config.number("commands.cancel_grace_seconds")
+        self._set_capacity()
+        for runner in (self._runner, *self._lane_runners.values()):
+            runner.grace = config.number("commands.cancel_grace_seconds")
         self._executor.output_cap = config.whole("commands.output_cap_mb") << 20
 
-    def _max_concurrent(self) -> int:
-        return 0 if self._parts.config.problem else self._parts.config.current.whole("commands.max_concurrent")
+    def _new_runner(self, queue: RunnerQueue, name: str) -> Runner:
+        parts = self._parts
+        return Runner(
+            queue,
+            parts.queries,
+            self._executor,
+            self._home,
+            parts.clock,
+            runner=name,
+            owner=self._owner,
+            cap=0,
+            grace=parts.config.current.number("commands.cancel_grace_seconds"),
+            changed=self._process.wake_others,
+            recheck=lambda work: parts.gate.recheck(work.task, work.environment),
+            admit=lambda wanted: capacity.allowed_starts(parts.config.current, wanted),
+            give_back=self._give_back,
+        )
+
+    def _give_back(self, work: ClaimedRun, outcome: Outcome) -> bool:
+        """Queue a run again that may run twice, if the lease of this host was over or its end was not observed."""
+        if not (self._membership and work.task.spec.order.rerun):
+            return False
+        is_over = os.path.exists(os.path.join(self._home.folder(work.run.folder), run_files.LEASE_OVER))
+        if not is_over and outcome.result != Result.LOST:
+            return False
+        error = "the lease of its host was over" if is_over else outcome.error or "its end was not observed"
+        self._parts.hosts.give_back(work.run.run_id, self._owner, error, self._parts.clock())
+        return True
+
+    def _set_capacity(self) -> None:
+        """Set how many commands may run: in all, and in each lane. Nothing starts while the settings are invalid."""
+        config = self._parts.config.current
+        may_start = not self._parts.config.problem
+        self._runner.cap = config.whole("commands.max_concurrent") if may_start else 0
+        if self._membership:
+            for runner in self._lane_runners.values():
+                runner.cap = config.whole("worker.capacity") if may_start else 0
+            return
+        for lane in {*config.lanes, *self._lane_runners}:
+            runner = self._lane_runners.setdefault(lane, self._new_runner(self._parts.runs, f"{ENGINE}/{lane}"))
+            runner.cap = config.lanes.get(lane, 0) if may_start else 0
+
+    def _runner_of(self, run: Run) -> Runner:
+        """The runner that counts a run of this host."""
+        lane = lane_of(run.runner)
+        return self._lane_runners.get("" if self._membership else lane, self._runner) if lane else self._runner
+
+    def _serve_lanes(self, config: Config) -> "LaneWork":
+        """Take runs of other hosts, from the lanes that the settings name."""
+        from backburner.core.optional_dependencies import need
+
+        need("postgres", "Serving lanes needs")
+        from backburner.engine.dispatch import ProcrastinateDispatch
+        from backburner.engine.lanes import AgentRuns, HandedOutRuns, LaneWork
+
+        parts = self._parts
+        commands = HandedOutRuns(parts.runs, parts.dispatch)
+        commands.runner = self._lane_runners[""] = self._new_runner(commands, "")  # ty: ignore[invalid-argument-type]
+        seats = {ENGINE: config.whole("worker.capacity")}
+        if self._has_models() or config.agents:
+            seats |= {AGENT_LANE: config.whole("models.max_concurrent"), LOCAL_AGENT_LANE: config.whole("tasks.max_concurrent")}
+        lanes = LaneWork(
+            ProcrastinateDispatch(parts.dispatch_connection(), parts.changes.subscribe),
+            parts.dispatch,
+            commands,
+            AgentRuns(parts.dispatch, parts.host_id, self._process.wake_others),
+            lanes_served(config.labels),
+            seats,
+            parts.clock,
+            self._process.wake,
+        )
+        lanes.start()
+        return lanes
+
+    @property
+    def _leads(self) -> bool:
+        return self._membership is None or self._membership.leads
+
+    @property
+    def _leads_integrations(self) -> bool:
+        return self._membership is None or self._membership.leads_integrations
+
+    def _was_fenced(self) -> None:
+        """Exit, because another host has given up this epoch; the next engine begins another, and takes over what is left."""
+        self._process.exit_with(BackburnerError("Exiting, because another host could not reach this one and has given it up."))
 
     async def close(self) -> None:
         """Stop without ending anything: commands, agents and deliveries continue, and the next engine takes them over."""
@@ -136,7 +227,12 @@ class Engine:
         if self._requests:
             self._requests.close()
         self._children.release()
-        await self._runner.stop()
+        if self._lanes:
+            await self._lanes.close()
+        for runner in (self._runner, *self._lane_runners.values()):
+            await runner.stop()
+        if self._membership:
+            self._leave(self._membership)
         for descriptor in self._watched.values():
             asyncio.get_running_loop().remove_reader(descriptor)
             os.close(descriptor)
@@ -145,6 +241,12 @@ class Engine:
         """Another host has queued or cancelled something for this one: perhaps for another process of this home."""
         wakeups.wake_clients(self._home.socket_dir)
         self._process.wake()
+
+    def _leave(self, membership: Membership) -> None:
+        try:
+            membership.leave(has_runs=bool(self._parts.live_work.active_runs()))
+        except BackburnerError as error:
+            log.warning("%s", error)
 
     def _fire_schedules(self) -> None:
         """Fire the recurring tasks that are due, and schedule a pass for the next due time."""
@@ -186,7 +288,9 @@ class Engine:
         queued = any(self._parts.runs.queued(lane, self._parts.clock(), 1) for lane in (AGENT_LANE, LOCAL_AGENT_LANE))
         if queued or opencode_server_files(self._home) or self._parts.inbox.opencode_sessions_with_notices():
             self._children.start(AGENT_PROCESS)
-        if INTEGRATIONS_PROCESS not in self._children and self._parts.deliveries.integrations_needed():
+        if INTEGRATIONS_PROCESS in self._children or not self._leads_integrations:
+            return
+        if self._parts.deliveries.integrations_needed():
             self._children.start(INTEGRATIONS_PROCESS)
 
     def _watch(self, other: ProcessId) -> None:

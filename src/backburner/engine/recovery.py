@@ -17,7 +17,9 @@ from backburner.system.home import Home
 
 
 class RunRecovery:
-    """Takes over, releases or ends the runs of dead owners. `watch` triggers another pass when a living owner exits."""
+    """Takes over, releases or ends the runs of dead owners. `runner_of` is the runner for a run, by its queue; `watch` triggers another
+    pass when a living owner exits.
+    """
 
     def __init__(
         self,
@@ -26,15 +28,15 @@ class RunRecovery:
         queue: RunQueue,
         sessions: SessionStore,
         catalog: AgentCatalog,
-        runner: Runner,
+        owner: ProcessId,
+        runner_of: Callable[[Run], Runner],
         watch: Callable[[ProcessId], None],
         changed: Callable[[], None],
         clock: Clock,
     ) -> None:
         self._home, self._live_work, self._queue, self._sessions = home, live_work, queue, sessions
-        self._catalog, self._runner = catalog, runner
+        self._catalog, self._owner, self._runner_of = catalog, owner, runner_of
         self._watch, self._changed, self._clock = watch, changed, clock
-        self._owner = runner.owner
         self._agents_ended: set[str] = set()  # waiting runs whose agents ended with their agent process
 
     def take_over(self) -> None:
@@ -45,15 +47,15 @@ class RunRecovery:
             elif run.state == RunState.WAITING and run.owner and is_for_agents(run.runner):
                 self._recover_waiting(run, run.owner)
             elif run.state in RUNNING_STATES and run.owner == self._owner:
-                if not self._runner.owns(run.run_id):
-                    self._runner.take_over(run)  # this engine owns it but does not watch it
+                if not self._runner_of(run).owns(run.run_id):
+                    self._runner_of(run).take_over(run)  # this engine owns it but does not watch it
             elif run.state in RUNNING_STATES and run.owner:
                 if processes.is_alive(run.owner):
                     self._watch(run.owner)
                 elif is_for_agents(run.runner):
                     self._mark_interrupted(run)
                 else:
-                    self._runner.take_over(run)
+                    self._runner_of(run).take_over(run)
             elif not is_queue(run.runner):
                 self._release_if_dead(run.runner)
         for runner in self._live_work.pending_runners():

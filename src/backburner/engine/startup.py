@@ -12,8 +12,11 @@ import time
 from collections.abc import Callable
 
 from backburner.coordination.daemon_process import DaemonProcess
-from backburner.core.errors import BackburnerError, EngineUnavailable, HomeUnusable, LedgerUnreachable
+from backburner.core.errors import BackburnerError, BadInput, EngineUnavailable, HomeUnusable, LedgerUnreachable
+from backburner.core.queues import MAX_LABELS
 from backburner.engine.engine import Engine
+from backburner.engine.membership import Membership
+from backburner.execution.lease_enforcer import LeaseFile
 from backburner.services.daemon_parts import EngineParts, open_engine_parts
 from backburner.system import processes, wakeups
 from backburner.system.home import Home, lock
@@ -63,7 +66,7 @@ def serve(
         if wakeups.wake(home.socket_dir, wakeups.ENGINE_SOCKET):
             return False
         return serve(home, environ, flags, foreground=foreground)
-    parts = _open_parts(home, environ, flags, held)
+    parts, membership = _open_parts(home, environ, flags, held)
     executor = CommandExecutor(
         home,
         parts.config.current.whole("commands.output_cap_mb") << 20,
@@ -80,7 +83,7 @@ def serve(
         )
         listening = asyncio.Event()
         beating = asyncio.create_task(_beat(held))
-        running = asyncio.create_task(process.run(Engine(parts, executor, process), listening))
+        running = asyncio.create_task(process.run(Engine(parts, executor, process, membership), listening))
         await asyncio.wait({running, asyncio.create_task(listening.wait())}, return_when=asyncio.FIRST_COMPLETED)
         _release_start_lock(start_lock)
         if ready:
@@ -98,18 +101,53 @@ def serve(
     return True
 
 
-def _open_parts(home: Home, environ: dict[str, str], flags: dict[str, str] | None, held: int) -> EngineParts:
-    """Open the home. If its ledger is on a server that does not answer, wait for it: runs whose end nobody has recorded may be waiting."""
+def _open_parts(home: Home, environ: dict[str, str], flags: dict[str, str] | None, held: int) -> tuple[EngineParts, Membership | None]:
+    """Open the home. If its ledger is on a server that does not answer, wait for it: runs whose end nobody has recorded may be waiting.
+
+    If the ledger is shared by several hosts, this one enrols.
+    """
     warned = False
     while True:
         try:
-            return open_engine_parts(home, environ, flags)
+            parts = open_engine_parts(home, environ, flags)
+            return parts, _enrolled(parts) if parts.host_id else None
         except LedgerUnreachable as error:
             if not warned:
                 log.warning("%s; trying again every second", error)
             warned = True
         processes.record_heartbeat(held)
         time.sleep(_RECONNECT_INTERVAL)
+
+
+def _enrolled(parts: EngineParts) -> Membership:
+    from backburner.core.version import VERSION
+
+    config = parts.config.current
+    lease = LeaseFile(parts.home.lease)
+    membership = Membership(
+        parts.host_id,
+        parts.hosts,
+        parts.open_for_lease,
+        parts.clock,
+        lease=config.number("worker.lease_seconds"),
+        lost_after=config.number("worker.lost_after_minutes") * 60,
+        renewed=lease.extend,
+    )
+    if len(config.labels) > MAX_LABELS:
+        raise BadInput(
+            f"A host can have at most {MAX_LABELS} labels, with one for each of its projects; this one has {len(config.labels)}."
+        )
+    try:
+        membership.enrol(
+            lanes=config.labels,
+            capacity=config.whole("worker.capacity") if config.labels else 0,
+            version=VERSION,
+            integrations=config.flag("worker.integrations"),
+        )
+    except BaseException:
+        parts.close()
+        raise
+    return membership
 
 
 async def _beat(held: int) -> None:

@@ -9,8 +9,9 @@ import fcntl
 import os
 import resource
 import signal
+import sys
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 
 from backburner.core import trace_context
 from backburner.core.claims import ClaimedRun, LogEnd
@@ -21,7 +22,7 @@ from backburner.core.ports import TEMPORARY_ERRORS, CannotStart, Outcome, StartL
 from backburner.core.progress import summarize
 from backburner.core.sandbox import Level, Support, sandbox_from
 from backburner.core.states import Result
-from backburner.execution import sandbox_ending, shim
+from backburner.execution import lease_enforcer, sandbox_ending, shim
 from backburner.execution.log_writer import COMPLETE, OPEN
 from backburner.execution.output_limit import OutputLimit
 from backburner.execution.output_pipe import Child, LogWriterProcess, OutputPipe, new_pipe, pipe_of
@@ -38,6 +39,7 @@ _KILL_TIMEOUT = 5.0  # seconds that processes may take to disappear after SIGKIL
 _MIN_LOG_INTERVAL, _MAX_LOG_INTERVAL = 0.02, 0.25  # seconds between two checks of the log of a command that is not ready
 _MIN_PORT_INTERVAL, _MAX_PORT_INTERVAL = 0.1, 1.0  # seconds between two checks of the ports of a command that is not ready
 _MAX_KEPT_TEXT = 1 << 17  # bytes of the beginning and the end of a log that are read for its summary and its notice
+_NO_NAMESPACE = "it may run again elsewhere (--rerun), but this host cannot end all its processes at once, which needs bubblewrap"
 _OUTPUT_TIMEOUT = 2.0  # seconds that output may take to arrive after the end of a command whose shim was killed
 
 
@@ -92,7 +94,11 @@ class CommandExecutor:
             confinement = self._confine(work, own) if run.sandbox and task.is_unapproved else None
             env = confinement.environment if confinement else {**environ, **own}
             sandbox = (confinement.prefix, confinement.redirects, confinement.kept) if confinement else ((), "", "")
-            script, env = shim.prepare(folder, task, env, self.output_cap, self._files, sandbox)
+            enforcer: tuple[str, ...] = ()
+            if task.spec.order.rerun and run.host:
+                enforcer, prefix = self._enforce_lease(run, folder, sandbox[0])
+                sandbox = (prefix, *sandbox[1:])
+            script, env = shim.prepare(folder, task, env, self.output_cap, self._files, sandbox, enforcer)
             theirs.append(script)
             pipe, *ends = new_pipe(log, self.output_cap)
             theirs += ends
@@ -107,6 +113,23 @@ class CommandExecutor:
             if confinement:
                 confinement.close()
         return Command(self, work, None, pipe, child)
+
+    def _enforce_lease(self, run: Run, folder: str, prefix: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The words that end a command, with everything it has started, when the lease of this host is over; and those of its sandbox.
+
+        Its process namespace ends with its first process, and that with the process that enforces the lease.
+        """
+        bubblewrap = find_support(self._home).bubblewrap
+        if bubblewrap is None or (prefix and sandbox_from(str(run.sandbox)).processes):
+            raise CannotStart(_NO_NAMESPACE)
+        mark = f"{folder}/{run_files.LEASE_OVER}"
+        with suppress(FileNotFoundError):
+            os.unlink(mark)
+        enforcer = (sys.executable, "-IS", lease_enforcer.__file__, self._home.lease, mark)
+        if prefix:
+            return enforcer, (prefix[0], "--die-with-parent", *prefix[1:])
+        namespace = ("--die-with-parent", "--unshare-pid", "--dev-bind", "/", "/", "--proc", "/proc", "--")
+        return (*enforcer, bubblewrap, *namespace), ()
 
     def _confine(self, work: ClaimedRun, own: dict[str, str]) -> Confinement:
         """Prepare the sandbox of a run. `own` are the variables that Backburner sets."""

@@ -59,11 +59,13 @@ class Runner:
         changed: Callable[[], None],
         recheck: Callable[[ClaimedRun], Recheck] = lambda work: Recheck(work.run.sandbox),
         admit: Callable[[int], int] = lambda wanted: wanted,
+        give_back: Callable[[ClaimedRun, Outcome], bool] = lambda work, outcome: False,
     ) -> None:
+        """`give_back` queues a run again that this host could not run to its end, if that may be; it is then not recorded as ended."""
         self.cap, self.grace = cap, grace
         self._queue, self._queries, self._executor, self._home, self._clock = queue, queries, executor, home, clock
         self._runner, self._owner = runner, owner
-        self._changed, self._recheck, self._admit = changed, recheck, admit
+        self._changed, self._recheck, self._admit, self._give_back = changed, recheck, admit, give_back
         self._live: dict[str, _Live] = {}
         self._ended: list[tuple[Task, RunResult]] = []
         self._delayed = Delays(self._retry_start, self.tick)  # claimed, but the machine has no capacity yet
@@ -306,6 +308,8 @@ class Runner:
                     outcome = outcome._replace(result=Result.SIGNAL, exit_code=_KILLED, error=None)
         finally:
             end.cancel()
+        if await self._was_given_back(work, outcome):
+            return
         state, result = _final_state(outcome, stopped, cancelled.done())
         summary, lines, text = await self._close(handle)
         error = outcome.error
@@ -341,6 +345,20 @@ class Runner:
             notes=outcome.notes,
         )
         self._conclude(work, ending)
+
+    async def _was_given_back(self, work: ClaimedRun, outcome: Outcome) -> bool:
+        while True:
+            try:
+                if not self._give_back(work, outcome):
+                    return False
+                break
+            except LedgerUnavailable as error:
+                log.warning("%s", error)
+                await asyncio.sleep(_RETRY_DELAY)
+        self._live.pop(work.run.run_id, None)
+        self._changed()
+        self.tick()
+        return True
 
     def _not_started(self, work: ClaimedRun, error: CannotStart | StartLater, cancelled: bool) -> None:
         """Handle a run that turned out not to have started."""

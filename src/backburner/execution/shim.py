@@ -45,11 +45,12 @@ def prepare(
     output_limit: int,
     files: int,
     sandbox: tuple[tuple[str, ...], str, str] = ((), "", ""),
+    supervised_by: tuple[str, ...] = (),
 ) -> tuple[int, dict[str, str]]:
     """Write the exit file of one run, with the shim's script; returns it open, and the environment to start the shim with.
 
     `sandbox` are the words before the command that put it into a sandbox, the redirects that these need, and a line that is kept in the
-    exit file after the script.
+    exit file after the script. `supervised_by` are the words before all others.
     """
     prefix, redirects, kept = sandbox
     argv = task.spec.command.words
@@ -70,7 +71,7 @@ def prepare(
     if limits.nice is not None:
         # by absolute path: the command's own PATH may contain another program of this name
         argv = (executable_of("nice", "/", os.defpath) or "/usr/bin/nice", "-n", str(limits.nice), *argv)
-    words = " ".join(map(shlex.quote, argv))
+    words = " ".join(map(shlex.quote, (*supervised_by, *argv)))
     code = shlex.quote(f"{folder}/{EXIT}")
     source, hold_input, open_input = "</dev/null", [], ""
     if task.spec.command.stdin:

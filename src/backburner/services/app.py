@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from backburner.services.embedding import Embedding
     from backburner.services.export import Export
     from backburner.services.gate import Gate
+    from backburner.services.hosts import Hosts
     from backburner.services.identity import Identity
     from backburner.services.inbox import Inbox
     from backburner.services.overview import Overview
@@ -146,6 +147,12 @@ class App:
         from backburner.services.sessions import Sessions
 
         return Sessions(self._ledger.sessions, self.changes, self.now)
+
+    @cached_property
+    def hosts(self) -> "Hosts":
+        from backburner.services.hosts import Hosts
+
+        return Hosts(self._ledger.hosts, self.config_file, self.identity, self.changes, self.now, self.host_id)
 
     @cached_property
     def inbox(self) -> "Inbox":

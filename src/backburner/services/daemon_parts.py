@@ -5,13 +5,15 @@ from typing import NamedTuple
 
 from backburner.coordination.changes import ChangeFeed
 from backburner.coordination.config_file import ConfigFile
-from backburner.coordination.ledger_file import open_home_ledger
+from backburner.coordination.ledger_file import dispatch_connection, open_home_ledger
 from backburner.core.models import Clock
 from backburner.core.settings import Config
 from backburner.core.store_ports import (
     DeliveryStore,
+    DispatchStore,
     EventStore,
     HostRequestStore,
+    HostStore,
     LedgerQueries,
     LiveWork,
     OutputExcerptStore,
@@ -44,6 +46,8 @@ class EngineParts(NamedTuple):
     live_work: LiveWork
     runs: RunQueue
     queries: LedgerQueries
+    hosts: HostStore
+    dispatch: DispatchStore
     recurring: RecurringStore
     deliveries: DeliveryStore
     sessions: SessionStore
@@ -55,7 +59,17 @@ class EngineParts(NamedTuple):
     retention: Retention
     suggestions: Suggestions
     open_shared: "Callable[[], SharedLedger] | None"  # None if nobody else uses the ledger
+    open_for_lease: Callable[[], tuple[HostStore, Callable[[], None]]]
     close: Callable[[], None]
+
+    @property
+    def host_id(self) -> str:
+        """The host of this home in a ledger on Postgres; empty for a ledger file."""
+        return self.live_work.host_id
+
+    def dispatch_connection(self) -> str:
+        """The parameters of a connection to the job queue of a ledger on Postgres."""
+        return dispatch_connection(self.config.current)
 
 
 class SharedLedger(NamedTuple):
@@ -82,6 +96,10 @@ def open_engine_parts(home: Home, environ: dict[str, str], flags: dict[str, str]
     ledger = open_home_ledger(home, config)
     app = App(home, ledger, config, environ)
 
+    def open_for_lease() -> tuple[HostStore, Callable[[], None]]:
+        other = open_home_ledger(home, config, for_lease=True)
+        return other.hosts, other.close
+
     def close() -> None:
         ledger.checkpoint()
         ledger.close()
@@ -94,6 +112,8 @@ def open_engine_parts(home: Home, environ: dict[str, str], flags: dict[str, str]
         live_work=ledger.live_work,
         runs=ledger.runs,
         queries=ledger.queries,
+        hosts=ledger.hosts,
+        dispatch=ledger.dispatch,
         recurring=ledger.recurring,
         deliveries=ledger.deliveries,
         sessions=ledger.sessions,
@@ -105,6 +125,7 @@ def open_engine_parts(home: Home, environ: dict[str, str], flags: dict[str, str]
         retention=app.retention,
         suggestions=app.suggestions,
         open_shared=(lambda: open_shared_ledger(home, config)) if ledger.database.host_id else None,
+        open_for_lease=open_for_lease,
         close=close,
     )
 

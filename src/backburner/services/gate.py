@@ -229,7 +229,8 @@ def _fingerprint(submission: Submission, context: LocalCommandContext) -> str:
 
 def submission_of(task: Task, environment: dict[str, str]) -> Submission:
     """Return a submission that repeats a task, without its key, start time and dependencies."""
-    order = Order(batch=task.spec.order.batch, priority=task.spec.order.priority)
+    before = task.spec.order
+    order = Order(batch=before.batch, priority=before.priority, place=before.place, rerun=before.rerun)
     spec = task.spec._replace(order=order, recurrence=None, channels=())
     return Submission(spec, environment, session=task.session, message=task.message, opened=task.opened)
 

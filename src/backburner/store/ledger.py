@@ -200,12 +200,14 @@ def open_ledger(path: str, *, setup_lock: str | None = None, vfs: str | None = N
     return Ledger(SqliteDatabase(path, vfs=vfs, exclusive=exclusive, setup_lock=setup_lock), os.path.dirname(path))
 
 
-def open_postgres_ledger(url: str, root: str, host_id: str = "", environment: Mapping[str, str] | None = None) -> Ledger:
+def open_postgres_ledger(
+    url: str, root: str, host_id: str = "", environment: Mapping[str, str] | None = None, *, for_lease: bool = False
+) -> Ledger:
     """Open a ledger on Postgres for the home `root`. Changes nothing: `backburner migrate` creates and upgrades its tables.
 
-    `environment` is for runs that were submitted on another host.
+    `environment` is for runs that were submitted on another host; `for_lease` as in `PostgresDatabase`.
     """
     from backburner.store.postgres import PostgresDatabase
 
     private = os.path.join(root, "environments")
-    return Ledger(PostgresDatabase(url, host_id=host_id, private_folder=private, environment=environment), root)
+    return Ledger(PostgresDatabase(url, host_id=host_id, private_folder=private, environment=environment, for_lease=for_lease), root)

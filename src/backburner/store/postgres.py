@@ -40,10 +40,12 @@ _SESSION = {
     "tcp_keepalives_count": "3",
 }
 _CLIENT = {"tcp_user_timeout": 5000, "keepalives_idle": 10, "keepalives_interval": 3, "keepalives_count": 3}
+_FOR_LEASE = {"statement_timeout": "3s", "lock_timeout": "1s", "synchronous_commit": "off"}
 _BEGIN = {
     durable: f"BEGIN; {'' if durable else 'SET LOCAL synchronous_commit = off; '}SELECT pg_advisory_xact_lock({WRITER_LOCK})".encode()
     for durable in (True, False)
 }
+_BEGIN_FOR_LEASE = {durable: begin.replace(b"BEGIN;", b"BEGIN; SET LOCAL synchronous_commit = on;") for durable, begin in _BEGIN.items()}
 _NO_TABLES = ("42P01", "3F000")  # undefined table, undefined schema
 
 
@@ -54,12 +56,22 @@ class PostgresDatabase:
     upgraded = False  # `backburner migrate` upgrades a ledger, never opening it
     epoch: int | None = None
 
-    def __init__(self, url: str, *, host_id: str = "", private_folder: str = "", environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        host_id: str = "",
+        private_folder: str = "",
+        environment: Mapping[str, str] | None = None,
+        for_lease: bool = False,
+    ) -> None:
         """`host_id` identifies the home, which must have joined the ledger; empty for a connection of no host.
 
-        `private_folder` is for texts that must not leave this host. `environment` is for runs that were submitted on another host.
+        `private_folder` is for texts that must not leave this host. `environment` is for runs that were submitted on another host. With
+        `for_lease`, every statement fails soon if the server does not answer, and a change outside a transaction need not be durable.
         """
         self.host_environment = environment or {}
+        self._session, self._begin = (_FOR_LEASE, _BEGIN_FOR_LEASE) if for_lease else ({}, _BEGIN)
         self._private = PrivateTexts(private_folder)
         self.path, self._url, self.host_id = shown(url), url, host_id
         self._channels: set[str] = set()
@@ -100,7 +112,7 @@ class PostgresDatabase:
 
     def begin(self, durable: bool) -> None:
         """Take the writer's lock. A transaction that is not durable may be lost if the server crashes right after it."""
-        self._send(_BEGIN[durable], repeat=True)
+        self._send(self._begin[durable], repeat=True)
         self._in_transaction = True
 
     def commit(self) -> None:
@@ -226,7 +238,7 @@ class PostgresDatabase:
         if self._failed and time.monotonic() < self._failed[0] + _RECONNECT_INTERVAL:
             raise self._failed[1]
         try:
-            connection = connect(self._url, self.host_id)
+            connection = connect(self._url, self.host_id, **self._session)
         except psycopg.Error as error:
             self._failed = time.monotonic(), LedgerUnreachable(_one_line(error), path=self.path)
             raise self._failed[1] from None
@@ -264,9 +276,9 @@ class PostgresDatabase:
         return unavailable(error, self.path)
 
 
-def connect(url: str, host_id: str = "") -> psycopg.Connection:
-    """Connect to a server. `host_id` is the host that changes are announced from."""
-    return psycopg.connect(conninfo(url, **({f"{SCHEMA}.host": host_id} if host_id else {})), autocommit=True)
+def connect(url: str, host_id: str = "", **session: str) -> psycopg.Connection:
+    """Connect to a server. `host_id` is the host that changes are announced from; `session` are more settings of the session."""
+    return psycopg.connect(conninfo(url, **({f"{SCHEMA}.host": host_id} if host_id else {}), **session), autocommit=True)
 
 
 def conninfo(url: str, **session: str) -> str:

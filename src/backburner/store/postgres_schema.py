@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import psycopg
 
-from backburner.core.errors import LedgerTooNew, LedgerUnavailable
+from backburner.core.errors import BadInput, LedgerTooNew, LedgerUnavailable
 from backburner.core.ledger_url import shown
 from backburner.core.queues import BASES
 from backburner.store import postgres_dispatch
 from backburner.store.migrations import MIGRATIONS, VERSION
-from backburner.store.postgres import SCHEMA, WRITER_LOCK, connect, unavailable
+from backburner.store.postgres import SCHEMA, WRITER_LOCK, PostgresDatabase, connect, unavailable
 from backburner.store.postgres_requests import STATEMENTS
 
 OLDEST_SERVER = 15
@@ -68,6 +68,26 @@ def migrate(url: str, *, host_id: str, home: str) -> Migrated:
     except psycopg.Error as error:
         raise unavailable(error, address) from None
     return Migrated(address, before, VERSION)
+
+
+def join_ledger(url: str, host_id: str, name: str, machine: str) -> str:
+    """Add a host to a ledger that has tables; returns its name. BadInput if another host has the wanted one."""
+    address = shown(url)
+    PostgresDatabase(url).close()  # it has the tables of this version
+    try:
+        with connect(url) as connection:
+            require_usable_server(connection, address)
+            with connection.transaction():
+                connection.execute(f"SELECT pg_advisory_xact_lock({WRITER_LOCK})")
+                taken = connection.execute("SELECT 1 FROM hosts WHERE name = %s AND host_id <> %s", (name, host_id)).fetchone()
+                if taken:
+                    raise BadInput(f"Another host of {address} is already named {name}; choose another with --name.")
+                found = join(connection, host_id, name or machine)
+                if name and found != name:
+                    connection.execute("UPDATE hosts SET name = %s WHERE host_id = %s", (name, host_id))
+                return name or found
+    except psycopg.Error as error:
+        raise unavailable(error, address) from None
 
 
 def join(connection: psycopg.Connection, host_id: str, name: str) -> str:

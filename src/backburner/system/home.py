@@ -39,6 +39,7 @@ RESERVED_NAMES = frozenset(
         "ledger.db",
         "ledger.db-shm",
         "ledger.db-wal",
+        "lease",
         "opencode",
         "pairing.lock",
         "sandbox",
@@ -65,6 +66,7 @@ class Home:
         self.engine_lock = os.path.join(self.root, "engine.lock")
         self.start_lock = os.path.join(self.root, "start.lock")
         self.setup_lock = os.path.join(self.root, "setup.lock")
+        self.lease = os.path.join(self.root, "lease")
         self.engine_log = os.path.join(self.root, "engine.log")
 
     def make(self) -> "Home":

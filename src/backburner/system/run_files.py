@@ -22,6 +22,7 @@ from backburner.system.log_file import NAME, Log
 # First blank, then `s` when the command has started, then its exit code and whether its output is in the log. Behind that line is the
 # script of the shim. Locked while the shim runs.
 EXIT = ".exit"
+LEASE_OVER = ".lease-over"  # created if the command was ended because the lease of its host was over
 SCRIPT_END = "exit 0"  # the last line of the shim's script
 _MAX_EXIT_BYTES = 32 << 20
 _MARK_AT = 4  # characters of the exit code

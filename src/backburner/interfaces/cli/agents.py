@@ -10,7 +10,7 @@ from backburner.core.models import PRIORITIES, Caller, Entry, Submission
 from backburner.core.optional_dependencies import need
 from backburner.core.task_spec import AgentSpec, Order, TaskSpec, budget_from, options_from
 from backburner.core.terminal_text import readable, shortened, visible
-from backburner.interfaces.cli.run import cwd, milliseconds, parse_amounts
+from backburner.interfaces.cli.run import cwd, milliseconds, parse_amounts, placed
 from backburner.interfaces.cli.tasks import acknowledge, hint
 from backburner.services.app import App, now_ms
 from backburner.system.caller_identity import environment_for_commands
@@ -34,7 +34,7 @@ def ask(app: App, caller: Caller, args: argparse.Namespace) -> int:
         session=caller.session,
         opened=cwd(),
     )
-    return _print_started(app, caller, app.submissions.submit(submission, caller), args, timeout)
+    return _print_started(app, caller, app.submissions.submit(placed(app, submission, args), caller), args, timeout)
 
 
 def resume(app: App, caller: Caller, args: argparse.Namespace) -> int:
@@ -148,6 +148,8 @@ def sessions(app: App, caller: Caller, args: argparse.Namespace) -> int:
         state = "-"
         if session.process:
             state = "active" if is_alive(session.process) else "closed"
+        elif session.host != app.host_id:
+            state = f"on host {app.hosts.name_of(session.host)}"
         print(f"{session.session_id}  {state}  last seen {formatting.local_time(session.seen_at)}  {visible(session.project)}")
     if not sessions:
         hint("No sessions.")

@@ -8,6 +8,7 @@ GROUPS = {
     "schedules": ("add", "propose", "edit", "pause", "unpause", "run-now", "compact"),
     "approval": ("approve", "reject", "apply", "check", "trust", "audit"),
     "inbox": ("inbox", "brief"),
+    "several hosts": ("join", "worker", "hosts", "migrate"),
     "operate": (
         "web",
         "devices",
@@ -21,7 +22,6 @@ GROUPS = {
         "backup",
         "restore",
         "export",
-        "migrate",
         "completion",
     ),
 }

@@ -78,6 +78,7 @@ def _run(parser: Parser) -> None:
     at.add_argument("--in", dest="in_", metavar="DURATION", help="start after this delay, for example 10m or 1h30m")
     scheduling.add_argument("--priority", choices=list(PRIORITIES), default="normal", help="priority among pending tasks (default: normal)")
     scheduling.add_argument("--key", metavar="KEY", help="idempotency key: a second call with the same key returns the existing task")
+    _place_options(parser, rerun=True)
     limits = parser.add_argument_group("limits")
     limits.add_argument("--timeout", metavar="DURATION", help="stop the task after this time, for example 5m")
     limits.add_argument("--memory", metavar="SIZE", help="memory limit of each process, for example 2G")
@@ -92,6 +93,18 @@ def _run(parser: Parser) -> None:
     )
     server.add_argument("--stdin", action="store_true", help="keep stdin open for `backburner send`")
     server.add_argument("--tty", action="store_true", help="run the command in a terminal, for colours and progress bars")
+
+
+def _place_options(parser: Parser, *, rerun: bool = False) -> None:
+    places = parser.add_argument_group("where it runs")
+    places.add_argument(
+        "--lane", action="append", default=[], metavar="L", help="run it in this lane, on a host that serves it; can be repeated"
+    )
+    places.add_argument("--host", metavar="NAME", help="run it on this host (see `backburner hosts`)")
+    if rerun:
+        places.add_argument(
+            "--rerun", action="store_true", help="it may run twice: if its host does not answer, run it again on another one"
+        )
 
 
 def _command_options(parser: Parser, shell: str = "run the command with /bin/sh, so that pipes and redirects work") -> None:
@@ -277,6 +290,37 @@ def _mcp(parser: Parser) -> None:
     parser.add_argument("--client", metavar="CLIENT", help="name of the client (default: the name that it sends)")
 
 
+def _join(parser: Parser) -> None:
+    parser.add_argument("url", metavar="URL", help="address of the ledger, such as postgresql://backburner@db.example.net/backburner")
+    parser.add_argument("--name", metavar="NAME", help="name of this host (default: that of the machine)")
+
+
+def _migrate(parser: Parser) -> None:
+    parser.add_argument("url", nargs="?", default="", metavar="URL", help="address of the ledger (default: `url` under [store])")
+
+
+def _worker(parser: Parser) -> None:
+    parser.add_argument(
+        "--lane",
+        action="append",
+        default=[],
+        metavar="L",
+        help="a label of the lanes to serve (default: `lanes` under [worker]); can be repeated",
+    )
+    parser.add_argument("--capacity", type=_count, metavar="N", help="how many of their commands run at the same time (default: 5)")
+    parser.add_argument("--drain", action="store_true", help="let the worker that is running here take nothing any more, and exit")
+
+
+def _hosts(parser: Parser) -> None:
+    parser.add_argument(
+        "what",
+        nargs="?",
+        choices=["forget", "drain"],
+        help="forget: the runs of a host that does not answer are lost; drain: it takes no more",
+    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="the host")
+
+
 def _serve(parser: Parser) -> None:
     parser.add_argument("--http", metavar="PORT", help="also serve the web interface, its API and MCP over HTTP on this port of 127.0.0.1")
 
@@ -321,6 +365,7 @@ def _ask(parser: Parser) -> None:
         help="limit of tokens, tool_calls, cost or seconds, after which the run waits for approval; can be repeated",
     )
     parser.add_argument("--worktree", action="store_true", help="run in a separate git worktree; the result is a branch and a diff")
+    _place_options(parser)
     _wait_for_answer(parser)
 
 
@@ -377,6 +422,7 @@ def _add(parser: Parser, yes: str = "approve without prompting; does not overrid
         "--tools", metavar="SETS", help="tools of the agent: read, files, commands, memory, background (default: read,commands,memory)"
     )
     _command_options(parser)
+    _place_options(parser, rerun=True)
     limits = parser.add_argument_group("notices and limits")
     limits.add_argument("--description", metavar="TEXT", help="description shown in lists and notices")
     limits.add_argument("--notify", choices=NOTIFY, default="on_change", help="when to create a notice (default: on_change)")
@@ -523,7 +569,10 @@ VERBS: dict[str, tuple[str, Callable[[Parser], None]]] = {
     "config": ("Show the settings.", _config),
     "events": ("Show the event log.", _events),
     "traces": ("Show a trace as a tree of spans with their durations.", _traces),
-    "migrate": ("Create or upgrade the tables of a ledger on Postgres.", _no_arguments),
+    "join": ("Share a ledger on Postgres with other hosts.", _join),
+    "worker": ("Run the engine in the foreground, and tasks of other hosts.", _worker),
+    "hosts": ("List the hosts that share the ledger, or give one up.", _hosts),
+    "migrate": ("Create or upgrade the tables of a ledger on Postgres.", _migrate),
     "backup": ("Write a backup of the home to a file.", _backup),
     "restore": ("Replace the home by a backup; the previous home is kept.", _restore),
     "export": ("Print all tasks, runs, notices, memory entries and events as JSON.", _no_arguments),

@@ -11,7 +11,7 @@ from backburner.core.sessions import SessionId
 from backburner.core.states import WaitKind
 from backburner.core.task_spec import AgentSpec, CommandSpec, TaskSpec, budget_from, options_from
 from backburner.core.terminal_text import readable
-from backburner.interfaces.cli.run import approval_of, cwd, milliseconds, parse_amounts, parse_env, shell_line, submit
+from backburner.interfaces.cli.run import approval_of, cwd, milliseconds, parse_amounts, parse_env, placed, shell_line, submit
 from backburner.interfaces.cli.tasks import acknowledge, hint
 from backburner.services.app import App, now_ms
 from backburner.services.schedule_requests import edit_schedule, parse_schedule
@@ -129,7 +129,7 @@ def _submission(app: App, caller: Caller, args: argparse.Namespace) -> Submissio
         session=caller.session,
         opened=cwd(),
     )
-    return parse_schedule(
+    submission = parse_schedule(
         app.queries,
         submission,
         caller,
@@ -149,6 +149,7 @@ def _submission(app: App, caller: Caller, args: argparse.Namespace) -> Submissio
         window=args.window,
         jitter=args.jitter,
     )
+    return placed(app, submission, args)
 
 
 def edit(app: App, caller: Caller, args: argparse.Namespace) -> int:

@@ -34,7 +34,7 @@ _MAX_VALUE_CHARS = 60
 
 
 def run(app: App, caller: Caller, args: "Namespace") -> int:
-    submission = submission_from(caller, args)
+    submission = placed(app, submission_from(caller, args), args)
     if (existing := app.submissions.find_by_key(submission)) is not None:
         from backburner.interfaces.cli.tasks import hint
 
@@ -65,6 +65,16 @@ def submission_from(caller: Caller, args: "Namespace") -> Submission:
             timeout_ms=milliseconds(args.timeout),
         )
     return Submission(spec, environment_for_commands(caller.environ), session=caller.session, opened=cwd())
+
+
+def placed(app: App, submission: Submission, args: "Namespace") -> Submission:
+    """The submission with the place that the arguments name."""
+    rerun = getattr(args, "rerun", False)
+    if not (args.lane or args.host or rerun):
+        return submission
+    if rerun and not (app.host_id and (args.lane or args.host)):
+        raise BadInput("--rerun needs --lane or --host, and a ledger that several hosts share: it says that another host may run it again.")
+    return submission.with_spec(order=submission.spec.order._replace(place=app.hosts.place(args.lane, args.host), rerun=rerun))
 
 
 def milliseconds(text: str | None) -> int | None:
