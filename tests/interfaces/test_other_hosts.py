@@ -36,7 +36,6 @@ class Hosts:
     def run(self, script: str, *options: str) -> str:
         task_id = self.there.run("sh", "-c", script, options=options)
         wait_until(lambda: self.there.status(task_id)["status"] != "pending", "the command to start", WAIT)
-        self.set_state("active")
         return task_id
 
     def terminate_connections(self) -> None:
