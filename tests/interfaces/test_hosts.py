@@ -1,12 +1,20 @@
 """Several homes with one ledger on Postgres: each is a host."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import CONFIG, HomeCli, wait_until
+from conftest import CONFIG, NO_TERMINAL, HomeCli, wait_until
 from postgres_server import LedgerDatabase, PostgresServer
+
+from backburner.coordination.launcher import start_engine
+from backburner.core.models import ProcessId
+from backburner.system import processes
 
 WAIT = 90.0  # seconds; a machine with many tests at a time is slow
 NewHost = Callable[..., HomeCli]
@@ -22,16 +30,16 @@ def new_host(database: LedgerDatabase, tmp_path: Path) -> Iterator[NewHost]:
     """Homes that have joined the ledger. With lanes, an engine serves them."""
     database.empty()
     homes: list[HomeCli] = []
-    (tmp_path / "project").mkdir()
+    (tmp_path / "shared").mkdir()
 
     def new_host(name: str, *lanes: str, settings: str = "") -> HomeCli:
-        home = HomeCli(tmp_path / name, tmp_path / "project")
+        home = HomeCli(tmp_path / name, tmp_path / "shared")
         worker = f"[worker]\nlanes = {json.dumps(lanes)}\n{settings}" if lanes or settings else ""
-        home.configure(f"{CONFIG}\n{worker}")
+        home.configure(f"{NO_TERMINAL}\n{worker}")
         home.ok("join", database.url, "--name", name)
         homes.append(home)
         if lanes:
-            home.start_engine()
+            start_engine(home.home, home.environ)
             wait_until(lambda: state_of(home, name) == "active", f"host {name} to enrol", WAIT)
         return home
 
@@ -51,3 +59,183 @@ def state_of(home: HomeCli, name: str) -> str:
 def has_status(home: HomeCli, task_id: str, status: str) -> bool:
     done = home.cli("status", task_id, "--json")
     return done.returncode == 0 and json.loads(done.stdout)["status"] == status
+
+
+def start(home: HomeCli, script: str, *options: str) -> str:
+    """Submit a shell script, which runs in a sandbox without approval; returns the ID of the task."""
+    return home.ok("run", *options, "--", "sh", "-c", script).strip()
+
+
+def until(name: str) -> str:
+    """A script that runs until a file exists in the project, and then ends with exit code 7."""
+    return f"echo begun; until [ -e {name} ]; do sleep 0.05; done; echo ended; exit 7"
+
+
+def is_running(home: HomeCli, there: HomeCli, task_id: str) -> bool:
+    """Whether a command of one host runs on another, and has printed something."""
+    log = there.folder(task_id) / "output.log"
+    return log.exists() and b"begun" in log.read_bytes() and has_status(home, task_id, "running")
+
+
+def kill_host(home: HomeCli, *, with_commands: bool = True) -> None:
+    """Kill the processes of a host at once, as a loss of power does: keeper, engine, its children, and the commands with their shims."""
+
+    def found() -> list[ProcessId]:
+        return [*home.processes("backburner-keeper"), *home.processes("" if with_commands else str(home.root))]
+
+    def dead() -> bool:
+        for process in found():
+            processes.send(process, signal.SIGKILL)
+        return not found()
+
+    wait_until(dead, "the host to be dead", WAIT)
+
+
+# -- places
+
+
+def test_what_is_submitted_without_a_place_runs_where_it_was_submitted(new_host: NewHost) -> None:
+    here, there = new_host("here"), new_host("there", "gpu")
+    task_id = here.run("true")
+    wait_until(lambda: has_status(there, task_id, "completed"), "the command to end", WAIT)
+    assert (here.folder(task_id) / "output.log").exists() and not (there.folder(task_id) / "output.log").exists()
+
+
+def test_a_command_runs_in_a_lane_on_the_host_that_serves_it(new_host: NewHost) -> None:
+    here, there = new_host("here"), new_host("there", "gpu")
+    task_id = start(here, "echo done", "--lane", "gpu")
+    wait_until(lambda: has_status(here, task_id, "completed"), "the command to end", WAIT)
+    assert b"done" in (there.folder(task_id) / "output.log").read_bytes() and not (here.folder(task_id) / "output.log").exists()
+    assert not here.engine  # nobody needed it
+
+
+def test_a_command_runs_on_a_named_host_with_its_environment(new_host: NewHost) -> None:
+    here = new_host("here")
+    there = new_host("there", "gpu", settings='[worker.env]\nLANG = "of there"\n')
+    here.environ["LANG"] = "of here"
+    task_id = start(here, 'echo "$LANG"', "--host", "there")
+    wait_until(lambda: has_status(here, task_id, "completed"), "the command to end", WAIT)
+    assert b"of there" in (there.folder(task_id) / "output.log").read_bytes()
+
+
+def test_a_place_that_does_not_exist_is_refused(new_host: NewHost, home_cli: HomeCli) -> None:
+    here = new_host("here")
+    assert "There is no host nowhere. Known hosts: " in here.cli("run", "--host", "nowhere", "--", "true").stderr
+    assert "Use either --lane or --host" in here.cli("run", "--host", "here", "--lane", "gpu", "--", "true").stderr
+    assert "--rerun needs --lane or --host" in here.cli("run", "--rerun", "--", "true").stderr
+    done = home_cli.cli("run", "--lane", "gpu", "--", "true")
+    assert done.returncode == 2 and "There is no lane gpu. To have one on this machine, add to" in done.stderr
+    assert "is a file, which no other host uses" in home_cli.cli("run", "--host", "x", "--", "true").stderr
+
+
+def test_a_running_command_is_cancelled_from_another_host(new_host: NewHost) -> None:
+    here, there = new_host("here"), new_host("there", "gpu")
+    task_id = start(here, until("never"), "--lane", "gpu")
+    wait_until(lambda: is_running(here, there, task_id), "the command to start", WAIT)
+    here.ok("cancel", task_id)
+    wait_until(lambda: has_status(here, task_id, "cancelled"), "the cancellation", WAIT)
+    assert there.engine
+
+
+# -- a host that dies
+
+
+def test_a_dead_host_is_suspected_reported_once_and_given_up_by_a_person(new_host: NewHost) -> None:
+    here, there = new_host("here", "cpu"), new_host("there", "gpu")
+    task_id = start(here, until("go"), "--lane", "gpu")
+    wait_until(lambda: is_running(here, there, task_id), "the command to run", WAIT)
+    assert here.cli("hosts", "forget", "there").returncode == 2
+    kill_host(there)
+    wait_until(lambda: state_of(here, "there") == "suspected", "the host to be suspected", WAIT)
+    assert has_status(here, task_id, "running")
+    notices = here.json("inbox")
+    assert [notice["text"].startswith("Host there does not answer. 1 run is there") for notice in notices] == [True]  # type: ignore[attr-defined]
+    here.ok("hosts", "forget", "there")
+    assert here.status(task_id)["status"] == "failed" and here.status(task_id)["result"] == "lost"
+    assert len(here.json("inbox")) == 2  # type: ignore[arg-type]
+
+
+def test_a_host_whose_engine_and_keeper_were_killed_comes_back_with_the_exit_code(new_host: NewHost) -> None:
+    here, there = new_host("here", "cpu"), new_host("there", "gpu")
+    task_id = start(here, until("go"), "--lane", "gpu")
+    wait_until(lambda: is_running(here, there, task_id), "the command to run", WAIT)
+    kill_host(there, with_commands=False)
+    (here.cwd / "go").touch()
+    wait_until(lambda: state_of(here, "there") == "suspected", "the host to be suspected", WAIT)
+    assert has_status(here, task_id, "running")
+    start_engine(there.home, there.environ)
+    wait_until(lambda: has_status(here, task_id, "failed"), "the end to be recorded", WAIT)
+    assert here.status(task_id)["exit_code"] == 7 and state_of(here, "there") == "active"
+
+
+def test_what_may_run_twice_runs_again_elsewhere_without_overlap(new_host: NewHost) -> None:
+    """The engine and its keeper are stopped, so nobody on that host renews the lease; only the enforcer of the run is alive."""
+    here, there = new_host("here"), new_host("first", "gpu")
+    script = "echo begun; [ -e second ] && date +%s%N && exit; while :; do date +%s%N > $BACKBURNER_RUN_DIR/last; sleep 0.02; done"
+    task_id = start(here, script, "--lane", "gpu", "--rerun")
+    wait_until(lambda: is_running(here, there, task_id), "the command to run", WAIT)
+    second = new_host("second", "gpu")
+    (here.cwd / "second").touch()
+    engine = there.engine
+    assert engine
+    processes.send(engine, signal.SIGSTOP)
+    try:
+        wait_until(lambda: has_status(here, task_id, "completed"), "the second run to end", WAIT)
+        began = int((second.folder(f"{task_id}.2") / "output.log").read_text().split()[-1])
+        assert int((there.folder(task_id) / "work" / "last").read_text()) < began and state_of(here, "first") == "fenced"
+    finally:
+        processes.send(engine, signal.SIGCONT)
+    wait_until(lambda: state_of(here, "first") == "active", "the host to enrol again", WAIT)
+    assert here.status(task_id)["status"] == "completed" and hosts(here)["first"]["epoch"] == 2
+
+
+# -- the command line
+
+
+def test_hosts_are_listed_drained_and_leave(new_host: NewHost) -> None:
+    here, there = new_host("here"), new_host("there", "gpu", settings="capacity = 3\n")
+    found = hosts(here)
+    assert (found["there"]["lanes"], found["there"]["capacity"], found["here"]["is_here"]) == (["gpu"], 3, True)
+    lines = here.ok("hosts").splitlines()
+    assert lines[0].split() == ["NAME", "STATE", "LANES", "RUNS", "CAPACITY", "VERSION", "SEEN"]
+    assert any("left, this host" in line for line in lines)
+    here.ok("hosts", "drain", "there")
+    assert hosts(here)["there"]["draining"]
+    there.stop_engine()
+    wait_until(lambda: state_of(here, "there") == "left", "the host to leave", WAIT)
+
+
+def test_a_worker_runs_in_the_foreground_with_lanes(new_host: NewHost) -> None:
+    here, there = new_host("here"), new_host("there")
+    done = there.cli("worker")
+    assert done.returncode == 2 and "No lanes to serve" in done.stderr
+    command = [sys.executable, "-m", "backburner", "worker", "--lane", "gpu", "--capacity", "2"]
+    worker = subprocess.Popen(command, env=there.environ, cwd=there.cwd, stderr=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: hosts(here)["there"]["lanes"] == ["gpu"] and hosts(here)["there"]["capacity"] == 2, "the worker to enrol", WAIT)
+        task_id = start(here, "true", "--lane", "gpu")
+        wait_until(lambda: has_status(here, task_id, "completed"), "the command to end", WAIT)
+    finally:
+        os.kill(worker.pid, signal.SIGTERM)
+        worker.wait(WAIT)
+    assert state_of(here, "there") == "left"
+
+
+def test_joining_needs_tables_and_a_free_name(new_host: NewHost, home_cli: HomeCli, postgres_server: PostgresServer) -> None:
+    new_host("here")
+    url = postgres_server.create_database("joined")
+    try:
+        home_cli.configure(CONFIG)
+        done = home_cli.cli("join", url)
+        assert done.returncode == 1 and "it has no tables yet; create them with: backburner migrate" in done.stderr
+        assert home_cli.ok("migrate", url).startswith("Created the tables")
+        assert "is now the host desk of" in home_cli.ok("join", url, "--name", "desk")
+        assert home_cli.json("hosts")[0]["name"] == "desk"  # type: ignore[index]
+        assert "already uses the ledger" in home_cli.cli("join", f"{url}&application_name=x").stderr
+        other = HomeCli(home_cli.root.parent / "other", home_cli.cwd)
+        assert "is already named desk" in other.cli("join", url, "--name", "desk").stderr
+        other.ok("join", url, "--name", "chair")
+        other.stop_engine()
+    finally:
+        home_cli.stop_engine()
+        postgres_server.administer("DROP DATABASE joined WITH (FORCE)")
