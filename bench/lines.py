@@ -10,6 +10,7 @@ from bench import (
     first,
     gate,
     history,
+    hosts,
     latency,
     ledger,
     mcp,
@@ -80,6 +81,7 @@ GROUPS: dict[str, Callable[[bool], list[Figures]]] = {
     "gate": lambda quick: gate.measure(2 if quick else 10),
     "schedules": lambda quick: schedules.measure(1 if quick else 5),
     "web": lambda quick: web.measure(1 if quick else 3),
+    "hosts": lambda quick: hosts.measure(1 if quick else 5, 5 if quick else 30),
 }
 
 
@@ -106,6 +108,8 @@ def _noops(group: str, where: str, limit: float) -> list[Line]:
         Line(group, f"300 no-ops, {where}: disk syncs per command", "", lambda round: round["syncs per command"], ""),
     ]
 
+
+_OTHER_HOST = "Procrastinate alone, the same command"
 
 LINES: list[Line] = [
     *_noops("noop-disk", "home on disk", 0.45),
@@ -227,6 +231,28 @@ LINES: list[Line] = [
             ("nine more tabs until all are live", "ten tabs", "ms", None),
         )
     ),
+    Line("hosts", "submit until the command starts on another host, idle (or at most 4 ×)", "", lambda round: round["start"], "ms", 40),
+    Line("hosts", "submit until the command starts on another host, idle", _OTHER_HOST, _ratio("start", "peer start")),
+    Line(
+        "hosts",
+        "300 no-ops over three hosts (or at least 0.5 ×)",
+        "",
+        lambda round: 300 / round["300 no-ops"],
+        "runs/s",
+        60,
+        is_minimum=True,
+    ),
+    Line("hosts", "300 no-ops over three hosts: throughput", _OTHER_HOST, _ratio("peer 300 no-ops", "300 no-ops")),
+    Line(
+        "hosts", "300 no-ops over three hosts: throughput", "Procrastinate alone, empty jobs", _ratio("peer 300 empty jobs", "300 no-ops")
+    ),
+    Line("hosts", "cancel from another host until the process is dead", "", lambda round: round["cancel"], "ms", 60),
+    Line("hosts", "dead host noticed by another", "", lambda round: round["dead host"], "s", 10),
+    Line("hosts", "a line until logs -f on another host shows it", "", lambda round: round["line"], "ms", 30),
+    Line("hosts", "logs of another host", "", lambda round: round["logs"], "MiB/s", 20, is_minimum=True),
+    Line("hosts", "idle worker: CPU of one core", "", lambda round: round["idle CPU %"], "%", 0.2),
+    Line("hosts", "idle worker: memory", "", lambda round: round["idle MB"], "MB", 60),
+    Line("hosts", "idle worker: connections", "", lambda round: round["connections"], "", 4),
 ]
 
 

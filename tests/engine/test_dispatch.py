@@ -80,12 +80,12 @@ class Host:
     def abort(self, run_id: str) -> None:
         self.aborted.append(run_id)
 
-    def work(self, *queues: str, seats: int = 4) -> contextlib.AbstractAsyncContextManager[asyncio.Task[None]]:
-        return self._work(queues, seats)
+    def work(self, *queues: str, capacity: int = 4) -> contextlib.AbstractAsyncContextManager[asyncio.Task[None]]:
+        return self._work(queues, capacity)
 
     @contextlib.asynccontextmanager
-    async def _work(self, queues: tuple[str, ...], seats: int) -> AsyncIterator["asyncio.Task[None]"]:
-        working = asyncio.create_task(self.dispatch.work(queues or (LANE,), seats, self.begin, self.abort))
+    async def _work(self, queues: tuple[str, ...], capacity: int) -> AsyncIterator["asyncio.Task[None]"]:
+        working = asyncio.create_task(self.dispatch.work(queues or (LANE,), capacity, self.begin, self.abort))
         try:
             yield working
         finally:
@@ -125,7 +125,7 @@ async def test_a_run_that_is_waiting_and_one_that_comes_later_begin(ledger: Ledg
 async def test_a_run_occupies_a_seat_until_it_has_ended(ledger: Ledger, host: Host, postgres_server: PostgresServer) -> None:
     for number in range(3):
         submit(ledger, f"task_{number}")
-    async with host.work(seats=2):
+    async with host.work(capacity=2):
         await until(lambda: len(host.begun) == 2, "two runs")
         submit(ledger, "task_3")
         assert host.begun == ["task_0", "task_1"] and [status for _, status in jobs(postgres_server)] == ["doing"] * 2 + ["todo"] * 2
@@ -149,7 +149,7 @@ async def test_a_job_whose_run_is_taken_is_simply_done(ledger: Ledger, host: Hos
 async def test_a_cancel_is_forwarded_and_the_seat_stays_occupied(ledger: Ledger, host: Host, postgres_server: PostgresServer) -> None:
     submit(ledger, "task_x")
     submit(ledger, "task_y")
-    async with host.work(seats=1):
+    async with host.work(capacity=1):
         await until(lambda: host.begun == ["task_x"], "the run to begin")
         await until(lambda: is_listening(postgres_server), "LISTEN")
         ledger.tasks.request_cancel("task_x", NOW)
@@ -189,7 +189,7 @@ async def test_an_engine_that_ends_lets_its_runs_continue_and_gives_back_what_ha
 ) -> None:
     for name in ("task_begun", "task_not"):
         submit(ledger, name)
-    async with host.work(seats=2):
+    async with host.work(capacity=2):
         await until(lambda: len(host.begun) == 2, "both")
         with ledger.database.transaction():  # as if it had been handed out, but not claimed yet
             ledger.database.write("UPDATE runs SET state = 'pending', owner = NULL, started_at = NULL WHERE run_id = 'task_not'")
@@ -201,7 +201,7 @@ async def test_an_engine_that_ends_lets_its_runs_continue_and_gives_back_what_ha
 
 
 async def test_two_limits_share_the_connections(ledger: Ledger, host: Host, postgres_server: PostgresServer) -> None:
-    async with host.work(LANE, seats=1), host.work(OTHER, seats=1):
+    async with host.work(LANE, capacity=1), host.work(OTHER, capacity=1):
         for name, lane in (("task_a", LANE), ("task_b", LANE), ("task_c", OTHER)):
             submit(ledger, name, lane)
         await until(lambda: sorted(host.begun) == ["task_a", "task_c"], "one run of each")

@@ -107,6 +107,9 @@ def test_a_command_runs_in_a_lane_on_the_host_that_serves_it(new_host: NewHost) 
     wait_until(lambda: has_status(here, task_id, "completed"), "the command to end", WAIT)
     assert b"done" in (there.folder(task_id) / "output.log").read_bytes() and not (here.folder(task_id) / "output.log").exists()
     assert not here.engine  # nobody needed it
+    assert "Where: host there\n" in here.ok("status", task_id) and "Where:" not in there.ok("status", task_id)
+    assert "(on there)" in here.ok("list") and "(on there)" not in there.ok("list")
+    assert here.status(start(here, "true", "--lane", "cpu"))["where"] == "lane cpu, which no active host serves"
 
 
 def test_a_command_runs_on_a_named_host_with_its_environment(new_host: NewHost) -> None:
@@ -147,7 +150,7 @@ def test_a_dead_host_is_suspected_reported_once_and_given_up_by_a_person(new_hos
     assert here.cli("hosts", "forget", "there").returncode == 2
     kill_host(there)
     wait_until(lambda: state_of(here, "there") == "suspected", "the host to be suspected", WAIT)
-    assert has_status(here, task_id, "running")
+    assert has_status(here, task_id, "running") and "host there, out of reach since 20" in here.ok("status", task_id)
     notices = here.json("inbox")
     assert [notice["text"].startswith("Host there does not answer. 1 run is there") for notice in notices] == [True]  # type: ignore[attr-defined]
     here.ok("hosts", "forget", "there")
@@ -169,9 +172,9 @@ def test_a_host_whose_engine_and_keeper_were_killed_comes_back_with_the_exit_cod
 
 
 def test_what_may_run_twice_runs_again_elsewhere_without_overlap(new_host: NewHost) -> None:
-    """The engine and its keeper are stopped, so nobody on that host renews the lease; only the enforcer of the run is alive."""
+    """The engine is stopped, so nobody renews the lease of its host; only the enforcer of the run is alive."""
     here, there = new_host("here"), new_host("first", "gpu")
-    script = "echo begun; [ -e second ] && date +%s%N && exit; while :; do date +%s%N > $BACKBURNER_RUN_DIR/last; sleep 0.02; done"
+    script = "echo begun; [ -e second ] && date +%s%N && exit; while :; do date +%s%N >> $BACKBURNER_RUN_DIR/last; sleep 0.02; done"
     task_id = start(here, script, "--lane", "gpu", "--rerun")
     wait_until(lambda: is_running(here, there, task_id), "the command to run", WAIT)
     second = new_host("second", "gpu")
@@ -182,7 +185,8 @@ def test_what_may_run_twice_runs_again_elsewhere_without_overlap(new_host: NewHo
     try:
         wait_until(lambda: has_status(here, task_id, "completed"), "the second run to end", WAIT)
         began = int((second.folder(f"{task_id}.2") / "output.log").read_text().split()[-1])
-        assert int((there.folder(task_id) / "work" / "last").read_text()) < began and state_of(here, "first") == "fenced"
+        last = (there.folder(task_id) / "work" / "last").read_text().rpartition("\n")[0].split()[-1]
+        assert int(last) < began and state_of(here, "first") == "fenced"
     finally:
         processes.send(engine, signal.SIGCONT)
     wait_until(lambda: state_of(here, "first") == "active", "the host to enrol again", WAIT)

@@ -21,6 +21,7 @@ from backburner.system.processes import mark_inside
 log = logging.getLogger("backburner")
 _ALREADY_RUNNING = 3  # exit code
 _PASS_INTERVAL = 0.005  # seconds: one pass for several changes at nearly the same time
+_PASS_INTERVAL_ON_SERVER = 0.25  # the same after changes of the daemon itself
 _RETRY_DELAY = 1.0
 
 
@@ -54,6 +55,8 @@ class DaemonProcess:
     def __init__(
         self, home: Home, config: ConfigFile, *, idle_exit: Callable[[Config], float | None], socket_name: str | None = None
     ) -> None:
+        # On a server, the many reads of a pass cost more than what they find out after most of the daemon's own changes.
+        self._own_interval = _PASS_INTERVAL_ON_SERVER if config.current.text("store.url") else _PASS_INTERVAL
         self._home, self._config, self._idle_exit, self._socket_name = home, config, idle_exit, socket_name
         self._daemon: Daemon | None = None
         self._done = asyncio.Event()
@@ -97,9 +100,9 @@ class DaemonProcess:
         self._next_pass = loop.call_later(delay, self.make_pass)
 
     def wake_others(self) -> None:
-        """Wake all other listeners after a commit, and schedule a pass in a few milliseconds, so that several changes cause one pass."""
+        """Wake all other listeners after a commit, and schedule a pass soon, so that several changes cause one pass."""
         wakeups.wake_all(self._home.socket_dir, except_for=self._listener.path if self._listener else "")
-        self.wake(_PASS_INTERVAL)
+        self.wake(self._own_interval)
 
     def make_pass(self) -> None:
         """Make one pass: reload changed settings, then do everything that is due. A failed pass is logged and repeated after a second."""

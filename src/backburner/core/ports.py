@@ -62,10 +62,12 @@ class Executor(Protocol):
 class Dispatch(Protocol):
     """Hands out the runs of lanes to the hosts that serve them, each to one host, and forwards requests to cancel them."""
 
-    async def work(self, queues: Sequence[str], seats: int, begin: Callable[[str], Awaitable[None]], abort: Callable[[str], None]) -> None:
+    async def work(
+        self, queues: Sequence[str], capacity: int, begin: Callable[[str], Awaitable[None]], abort: Callable[[str], None]
+    ) -> None:
         """Take runs from these queues, until the call is cancelled. May be called several times, for queues with different limits.
 
-        `begin(run_id)` returns when the run has ended, or if another process has it; until then it occupies one of the `seats`. If it
+        `begin(run_id)` returns when the run has ended, or if another process has it; until then it occupies a place of the `capacity`. If it
         raises, it is called again after a while. `abort(run_id)` is called if a cancel was requested for a run that has begun. When
         the call is cancelled, so is `begin`, which must let the run continue.
         """

@@ -61,7 +61,9 @@ class ProcrastinateDispatch:
         self._connector = _Connector(conninfo, subscribe)
         self._workers = 0
 
-    async def work(self, queues: Sequence[str], seats: int, begin: Callable[[str], Awaitable[None]], abort: Callable[[str], None]) -> None:
+    async def work(
+        self, queues: Sequence[str], capacity: int, begin: Callable[[str], Awaitable[None]], abort: Callable[[str], None]
+    ) -> None:
         app = App(connector=self._connector)
 
         @app.task(name="run", pass_context=True)
@@ -72,7 +74,7 @@ class ProcrastinateDispatch:
                 await self._connector.give_back(context.job)
                 raise
 
-        worker = Worker(app, queues=[job_queue(queue) for queue in queues], concurrency=seats, **_OPTIONS)
+        worker = Worker(app, queues=[job_queue(queue) for queue in queues], concurrency=capacity, **_OPTIONS)
         self._workers += 1
         sweeping = asyncio.create_task(self._sweep())
         working = asyncio.create_task(worker.run())

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from backburner.coordination.daemon_process import DaemonProcess
 from backburner.coordination.launcher import process_command, rotate_log
 from backburner.core.claims import ClaimedRun
-from backburner.core.errors import BackburnerError
+from backburner.core.errors import BackburnerError, HostFenced
 from backburner.core.models import AGENT_LANE, ENGINE, LOCAL_AGENT_LANE, TRACE_CURSOR, ProcessId, Run
 from backburner.core.ports import Executor, Outcome
 from backburner.core.queues import lane_of, lanes_served
@@ -57,6 +57,7 @@ class Engine:
         self._clean_up_timer: asyncio.TimerHandle | None = None
         self._cleaning: asyncio.Task[None] | None = None
         self._requests = _serve_requests(parts)
+        self._draining: asyncio.Task[None] | None = None
         loop = asyncio.get_running_loop()
         self._stop_hearing = parts.changes.hear_other_hosts(lambda: _call_in(loop, self._other_host_called))
         config = parts.config.current
@@ -95,6 +96,7 @@ class Engine:
             runner.tick()
         if self._lanes:
             self._lanes.tick()
+            self._drain(self._lanes)
         if self._parts.config.problem:
             return
         self._parts.proposals.expire_overdue()
@@ -111,7 +113,7 @@ class Engine:
         return bool(
             self._runner.busy
             or (self._requests and self._requests.is_busy)
-            or self._lanes
+            or (self._lanes and self._draining is None)
             or any(runner.busy for runner in self._lane_runners.values())
             or (self._cleaning and not self._cleaning.done())
             or self._parts.live_work.active_runs()
@@ -170,6 +172,12 @@ class Engine:
             runner = self._lane_runners.setdefault(lane, self._new_runner(self._parts.runs, f"{ENGINE}/{lane}"))
             runner.cap = config.lanes.get(lane, 0) if may_start else 0
 
+    def _drain(self, lanes: "LaneWork") -> None:
+        """If somebody has asked for it, take nothing from the lanes any more."""
+        if self._membership and self._membership.is_draining and self._draining is None:
+            log.info("no more runs of lanes are taken, until the engine starts again")
+            self._draining = asyncio.get_running_loop().create_task(lanes.close())
+
     def _runner_of(self, run: Run) -> Runner:
         """The runner that counts a run of this host."""
         lane = lane_of(run.runner)
@@ -186,16 +194,16 @@ class Engine:
         parts = self._parts
         commands = HandedOutRuns(parts.runs, parts.dispatch)
         commands.runner = self._lane_runners[""] = self._new_runner(commands, "")  # ty: ignore[invalid-argument-type]
-        seats = {ENGINE: config.whole("worker.capacity")}
+        capacities = {ENGINE: config.whole("worker.capacity")}
         if self._has_models() or config.agents:
-            seats |= {AGENT_LANE: config.whole("models.max_concurrent"), LOCAL_AGENT_LANE: config.whole("tasks.max_concurrent")}
+            capacities |= {AGENT_LANE: config.whole("models.max_concurrent"), LOCAL_AGENT_LANE: config.whole("tasks.max_concurrent")}
         lanes = LaneWork(
             ProcrastinateDispatch(parts.dispatch_connection(), parts.changes.subscribe),
             parts.dispatch,
             commands,
             AgentRuns(parts.dispatch, parts.host_id, self._process.wake_others),
             lanes_served(config.labels),
-            seats,
+            capacities,
             parts.clock,
             self._process.wake,
         )
@@ -212,7 +220,7 @@ class Engine:
 
     def _was_fenced(self) -> None:
         """Exit, because another host has given up this epoch; the next engine begins another, and takes over what is left."""
-        self._process.exit_with(BackburnerError("Exiting, because another host could not reach this one and has given it up."))
+        self._process.exit_with(HostFenced())
 
     async def close(self) -> None:
         """Stop without ending anything: commands, agents and deliveries continue, and the next engine takes them over."""

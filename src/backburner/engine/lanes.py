@@ -3,9 +3,9 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from backburner.core.claims import ClaimedRun, RunResult, Settled
-from backburner.core.errors import StaleRun
 from backburner.core.models import AGENT_LANE, ENGINE, LOCAL_AGENT_LANE, Clock, ProcessId
 from backburner.core.ports import Dispatch
 from backburner.core.queues import at_host
@@ -27,7 +27,7 @@ class HandedOutRuns:
         self._claimed: dict[str, asyncio.Future[None]] = {}
         self._ticking: asyncio.Handle | None = None
         self.runner: Runner | None = None  # whose queue this is
-        self.adopt, self.cancel_requests, self.suspend, self.postpone = runs.adopt, runs.cancel_requests, runs.suspend, runs.postpone
+        self.adopt, self.cancel_requests, self.postpone = runs.adopt, runs.cancel_requests, runs.postpone
         self.record_process, self.record_sandbox, self.record_ready = runs.record_process, runs.record_sandbox, runs.record_ready
 
     async def begin(self, run_id: str) -> None:
@@ -51,13 +51,33 @@ class HandedOutRuns:
                 _resolve(future)
 
     def claim(self, _: str, owner: ProcessId, limit: int, now: int) -> Sequence[ClaimedRun]:
-        run_ids = list(self._waiting)[: max(0, limit)]
-        if not run_ids:
-            return []
-        try:
-            claimed = self._store.take(run_ids, owner, now)
-        except StaleRun:  # this host has been fenced
-            claimed = []
+        run_ids = self._next(limit)
+        return self._claimed_of(run_ids, self._store.take(run_ids, owner, now)) if run_ids else []
+
+    def settle(
+        self,
+        endings: Sequence[RunResult],
+        owner: ProcessId,
+        *,
+        runner: str = "",
+        limit: int = 0,
+        run_ids: Sequence[str] = (),
+        now: int = 0,
+    ) -> Settled:
+        run_ids = self._next(limit)
+        settled = self._runs.settle(endings, owner, run_ids=run_ids, now=now)
+        asyncio.get_running_loop().call_soon(self.free_seats)  # when the runner has let go of what has ended
+        return settled._replace(claimed=self._claimed_of(run_ids, settled.claimed))
+
+    def suspend(self, *args: Any, **options: Any) -> None:
+        self._runs.suspend(*args, **options)
+        asyncio.get_running_loop().call_soon(self.free_seats)
+
+    def _next(self, limit: int) -> Sequence[str]:
+        return list(self._waiting)[: max(0, limit)]
+
+    def _claimed_of(self, run_ids: Sequence[str], claimed: Sequence[ClaimedRun]) -> Sequence[ClaimedRun]:
+        """Note which of these runs were claimed; the others need no seat, because somebody else has them."""
         mine = {work.run.run_id for work in claimed}
         for run_id in run_ids:
             future = self._waiting.pop(run_id)
@@ -66,10 +86,6 @@ class HandedOutRuns:
             else:
                 _resolve(future)
         return claimed
-
-    def settle(self, endings: Sequence[RunResult], owner: ProcessId, *, runner: str = "", limit: int = 0, now: int = 0) -> Settled:
-        settled = self._runs.settle(endings, owner)
-        return settled._replace(claimed=self.claim(runner, owner, limit, now))
 
     def queued(self, _: str, now: int, limit: int) -> Sequence[str]:
         return list(self._waiting)[:limit]
@@ -132,18 +148,20 @@ class LaneWork:
         commands: HandedOutRuns,
         agents: AgentRuns,
         lanes: Sequence[str],
-        seats: dict[str, int],
+        capacities: dict[str, int],
         clock: Clock,
         wake: Callable[[], None],
     ) -> None:
-        """`lanes` are those that the host serves; `seats` how many runs of each base may run here, zero to serve none.
+        """`lanes` are those that the host serves; `capacities` how many runs of each base may run here, zero to serve none.
 
         `wake` causes another `tick`.
         """
         self._dispatch, self._store, self._commands, self._agents = dispatch, store, commands, agents
         self._clock, self._wake = clock, wake
-        self._queues = {base: [f"{base}/{lane}" for lane in lanes] for base in (ENGINE, AGENT_LANE, LOCAL_AGENT_LANE) if seats.get(base)}
-        self._seats = seats
+        self._queues = {
+            base: [f"{base}/{lane}" for lane in lanes] for base in (ENGINE, AGENT_LANE, LOCAL_AGENT_LANE) if capacities.get(base)
+        }
+        self._capacities = capacities
         self._working: list[asyncio.Task[None]] = []
         self._offering: asyncio.TimerHandle | None = None
 
@@ -156,7 +174,7 @@ class LaneWork:
             begin, abort = self._agents.begin_in(base), self._agents.abort
         while True:
             try:
-                await self._dispatch.work(self._queues[base], self._seats[base], begin, abort)
+                await self._dispatch.work(self._queues[base], self._capacities[base], begin, abort)
             except Exception:
                 log.exception("the queues %s are not served, trying again", ", ".join(self._queues[base]))
             await asyncio.sleep(_RETRY_DELAY)

@@ -45,12 +45,23 @@ class Claims:
         claimable = [self.work(run_id) for run_id in self.queued(runner, now, limit)] if limit > 0 else []
         return [work._replace(run=self.take(work.run, owner, now)) for work in claimable]
 
-    def take(self, run: Run, owner: ProcessId, now: int) -> Run:
+    def claim_these(self, run_ids: Sequence[str], owner: ProcessId, now: int) -> Sequence[ClaimedRun]:
+        """Assign those of these runs to `owner` that are pending and may start; none if this host has been fenced."""
+        epoch = self._epoch() if run_ids and self._host_id else None
+        if not run_ids or (self._host_id and epoch is None):
+            return []
+        pending = f"SELECT run_id FROM runs WHERE state = 'pending' AND blocked = 0 AND run_id IN ({', '.join('?' * len(run_ids))})"
+        found = {row[0] for row in self._db.execute(pending, run_ids)}
+        claimable = [self.work(run_id) for run_id in run_ids if run_id in found]
+        return [work._replace(run=self.take(work.run, owner, now, epoch=epoch)) for work in claimable]
+
+    def take(self, run: Run, owner: ProcessId, now: int, *, epoch: int | None = None) -> Run:
         """Assign one run to `owner`; StaleRun if another process claimed it first, or if this host has been fenced."""
         event = RunEvent.RESUMED if is_for_agents(run.runner) and run.n > 1 and not run.cause.kind else RunEvent.CLAIMED
         after = advance(run.state, event)
         change, which = "state = ?, owner = ?, started_at = ?", "run_id = ? AND state = ?"
-        host, epoch = self._host_id, self._epoch() if self._host_id else None
+        host = self._host_id
+        epoch = self._epoch() if host and epoch is None else epoch
         if not host:
             taken = self._db.write(f"UPDATE runs SET {change} WHERE {which}", (after, str(owner), now, run.run_id, run.state))
         else:

@@ -23,15 +23,12 @@ class DispatchRepository:
         self._db, self._claims = db, claims
 
     def take(self, run_ids: Sequence[str], owner: ProcessId, now: int) -> Sequence[ClaimedRun]:
-        """Assign those of these runs to `owner` that are still pending. On disk before anything is started.
+        """Assign those of these runs to `owner` that are still pending; none if this host has been fenced.
 
-        StaleRun, and none is assigned, if this host has been fenced.
+        On disk before anything is started.
         """
-        pending = f"SELECT run_id FROM runs WHERE state = 'pending' AND blocked = 0 AND run_id IN ({', '.join('?' * len(run_ids))})"
         with self._db.transaction():
-            found = {row[0] for row in self._db.execute(pending, run_ids)}
-            claimable = [self._claims.work(run_id) for run_id in run_ids if run_id in found]
-            return [work._replace(run=self._claims.take(work.run, owner, now)) for work in claimable]
+            return self._claims.claim_these(run_ids, owner, now)
 
     def move(self, run_id: str, queue: str) -> bool:
         """Move a pending run of a lane to another queue, from which it is then claimed; False if somebody has it."""

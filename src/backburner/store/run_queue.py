@@ -63,10 +63,20 @@ class RunQueueRepository:
             0
         ]
 
-    def settle(self, endings: Sequence[RunResult], owner: ProcessId, *, runner: str = "", limit: int = 0, now: int = 0) -> Settled:
-        """Write the ends of runs with their events and notices, and claim the runs that may start now: one transaction, one sync.
+    def settle(
+        self,
+        endings: Sequence[RunResult],
+        owner: ProcessId,
+        *,
+        runner: str = "",
+        limit: int = 0,
+        run_ids: Sequence[str] = (),
+        now: int = 0,
+    ) -> Settled:
+        """Write the ends of runs with their events and notices, and claim runs that may start now: one transaction, one sync.
 
-        Ends of runs that `owner` no longer owns are ignored.
+        Up to `limit` runs of the queue `runner` are claimed, and those of `run_ids` that are pending. Ends of runs that `owner` no longer
+        owns are ignored.
         """
         with self._db.transaction():
             settled = []
@@ -75,7 +85,8 @@ class RunQueueRepository:
                 if entry and entry.run and entry.run.owner == owner and entry.run.state in LIVE:
                     self._endings.end(entry, ending)
                     settled.append(ending.run_id)
-            return Settled(settled, self._claims.claim(runner, owner, limit, now))
+            claimed = [*self._claims.claim(runner, owner, limit, now), *self._claims.claim_these(run_ids, owner, now)]
+            return Settled(settled, claimed)
 
     def adopt(self, run: Run, owner: ProcessId) -> ClaimedRun:
         """Take over an active run whose owner process has died."""
