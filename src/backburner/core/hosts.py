@@ -92,3 +92,8 @@ def leader_of(hosts: Iterable[Host]) -> str:
     Two hosts may disagree for a moment: everything a leader does is guarded, so that a second one does no harm.
     """
     return min((host.host_id for host in hosts if host.state == HostState.ACTIVE), default="")
+
+
+def integrations_leader_of(hosts: Iterable[Host]) -> str:
+    """The same for the integrations, which not all hosts may run."""
+    return leader_of(host for host in hosts if host.integrations)

@@ -119,8 +119,9 @@ class Engine:
             or self._parts.live_work.active_runs()
             or self._parts.live_work.pending_runners()
             or (self._parts.config.current.flag("tasks.enabled") and self._parts.live_work.next_slot_at(everywhere=False) is not None)
+            or self._parts.live_work.approvable_elsewhere()
             or INTEGRATIONS_PROCESS in self._children
-            or (self._leads_integrations and self._parts.deliveries.integrations_needed())
+            or self._parts.deliveries.integrations_needed(leads=self._leads_integrations)
             or (self._leads and self._has_models() and self._parts.suggestions.next_at() is not None)
         )
 
@@ -296,9 +297,7 @@ class Engine:
         queued = any(self._parts.runs.queued(lane, self._parts.clock(), 1) for lane in (AGENT_LANE, LOCAL_AGENT_LANE))
         if queued or opencode_server_files(self._home) or self._parts.inbox.opencode_sessions_with_notices():
             self._children.start(AGENT_PROCESS)
-        if INTEGRATIONS_PROCESS in self._children or not self._leads_integrations:
-            return
-        if self._parts.deliveries.integrations_needed():
+        if INTEGRATIONS_PROCESS not in self._children and self._parts.deliveries.integrations_needed(leads=self._leads_integrations):
             self._children.start(INTEGRATIONS_PROCESS)
 
     def _watch(self, other: ProcessId) -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from backburner.core.errors import BackburnerError
-from backburner.core.hosts import BEAT_SECONDS, MARGIN_SECONDS, Host, HostWatch, leader_of
+from backburner.core.hosts import BEAT_SECONDS, MARGIN_SECONDS, Host, HostWatch, integrations_leader_of, leader_of
 from backburner.core.models import Clock
 from backburner.core.store_ports import HostStore
 
@@ -77,7 +77,7 @@ class Membership:
     @property
     def leads_integrations(self) -> bool:
         """The same for the integrations, which not all hosts may run."""
-        return leader_of(host for host in self._known if host.integrations) == self.host_id
+        return integrations_leader_of(self._known) == self.host_id
 
     @property
     def is_draining(self) -> bool:

@@ -169,6 +169,9 @@ class IntegrationsProcess:
         """Return the tasks that have to run now: a start function for each name."""
 
         def read(parts: IntegrationParts) -> tuple[set[str], set[str], list[Any], dict[str, dict[str, str]]]:
+            if not parts.leads():
+                files = [task for task in parts.triggers.watched_tasks() if task.spec.source_kind == SourceKind.FILE]
+                return set(), set(), files, parts.config.channels
             pending = {Recipient.parse(notice.channel).name for notice in parts.deliveries.pending()}
             with_questions = {name for name in parts.config.channels if parts.deliveries.open_questions(name)}
             return pending, with_questions, list(parts.triggers.watched_tasks()), parts.config.channels

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from backburner.coordination.changes import ChangeFeed
 from backburner.coordination.config_file import ConfigFile
 from backburner.coordination.ledger_file import dispatch_connection, open_home_ledger
+from backburner.core.hosts import integrations_leader_of
 from backburner.core.models import Clock
 from backburner.core.settings import Config
 from backburner.core.store_ports import (
@@ -162,6 +163,7 @@ class IntegrationParts(NamedTuple):
     triggers: Triggers
     approvals: Approvals
     queries: Queries
+    leads: Callable[[], bool]  # whether this host handles what is not of one host: channels, and sources other than files
     close: Callable[[], None]
 
     @property
@@ -174,8 +176,13 @@ def open_integration_parts(home: Home, environ: dict[str, str], config: ConfigFi
     """Open a home for the integrations process."""
     ledger = open_home_ledger(home, config)
     app = App(home, ledger, config, environ)
+
+    def leads() -> bool:
+        host_id = ledger.live_work.host_id
+        return not host_id or integrations_leader_of(ledger.hosts.beats()) == host_id
+
     return IntegrationParts(
-        home, environ, app.now, app.config_file, app.changes, app.deliveries, app.triggers, app.approvals, app.queries, ledger.close
+        home, environ, app.now, app.config_file, app.changes, app.deliveries, app.triggers, app.approvals, app.queries, leads, ledger.close
     )
 
 

@@ -80,6 +80,11 @@ class DeliveryRepository:
         selects = [f"SELECT n.external_id {where} AND n.external_id IS NOT NULL{channel_filter}" for where in (_PROPOSED, _WAITING)]
         return [row[0] for select in selects for row in self._db.execute(select, values)]
 
-    def integrations_needed(self) -> bool:
-        """Whether the integrations process has work: a delivery, a source to watch, or a message that can still be answered."""
+    def integrations_needed(self, *, leads: bool = True) -> bool:
+        """Whether the integrations process has work: a delivery, a source to watch, or a message that can still be answered.
+
+        On a host that does not lead, only the files of its own tasks are watched.
+        """
+        if not leads:
+            return any(task.spec.source_kind == "file" for task in self._watched.find())
         return bool(self._db.one(f"SELECT 1 FROM notices WHERE {OUTGOING} LIMIT 1") or self._watched.find() or self.open_questions())

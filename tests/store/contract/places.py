@@ -25,6 +25,7 @@ from contract.cases import (
     running,
     submit,
     waiting_agent_run,
+    watching_task,
 )
 
 
@@ -40,7 +41,9 @@ class PlaceContract:
     def test_a_proposal_that_another_host_approves_runs_where_it_was_made(self, open_on: OpenOn) -> None:
         here, there = open_on("a"), open_on("b")
         propose(here)
+        assert here.live_work.approvable_elsewhere() and not there.live_work.approvable_elsewhere()
         there.tasks.approve("task_x", YES, runner=ENGINE, folder="tasks")
+        assert not here.live_work.approvable_elsewhere()
         assert claimed(there) == [] and claimed(here) == ["task_x"]
 
     def test_a_schedule_that_another_host_fires_runs_where_it_was_added(self, open_on: OpenOn) -> None:
@@ -126,3 +129,11 @@ class PlaceContract:
         here.runs.adopt(run, THEIRS)
         with pytest.raises(StaleRun):
             there.runs.adopt(run, OURS)
+
+    def test_a_file_is_watched_on_the_host_of_its_task(self, open_on: OpenOn) -> None:
+        here, there = open_on("a"), open_on("b")
+        watching_task(here)
+        assert [task.task_id for task in here.triggers.watched_tasks()] == ["task_w"] and there.triggers.watched_tasks() == []
+        assert here.deliveries.integrations_needed(leads=False) and not there.deliveries.integrations_needed()
+        watching_task(here, "task_h", {"kind": "webhook", "name": "hook"})
+        assert there.deliveries.integrations_needed() and not there.deliveries.integrations_needed(leads=False)
