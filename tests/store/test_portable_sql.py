@@ -15,6 +15,7 @@ _ADAPTERS = (
     "postgres.py",
     "postgres_dispatch.py",
     "postgres_listener.py",
+    "postgres_requests.py",
     "postgres_schema.py",
     "migrations.py",
     "__init__.py",

@@ -18,9 +18,11 @@ from contract.events import EventContract  # noqa: E402
 from contract.external_tasks import ExternalTaskContract  # noqa: E402
 from contract.grants import GrantContract  # noqa: E402
 from contract.guards import GuardContract  # noqa: E402
+from contract.host_requests import HostRequestContract  # noqa: E402
 from contract.hosts import HostContract  # noqa: E402
 from contract.memory import MemoryContract  # noqa: E402
 from contract.notices import NoticeContract  # noqa: E402
+from contract.output_excerpts import OutputExcerptContract  # noqa: E402
 from contract.places import PlaceContract  # noqa: E402
 from contract.queries import QueryContract  # noqa: E402
 from contract.records import RecordContract  # noqa: E402
@@ -139,3 +141,9 @@ class TestDevices(DeviceContract): ...
 
 
 class TestTaskPages(TaskPageContract): ...
+
+
+class TestHostRequests(HostRequestContract): ...
+
+
+class TestOutputExcerpts(OutputExcerptContract): ...

@@ -31,6 +31,8 @@ PORTS = {
     "pages": store_ports.TaskPages,
     "devices": store_ports.DeviceStore,
     "proofs": store_ports.ProofStore,
+    "host_requests": store_ports.HostRequestStore,
+    "output_excerpts": store_ports.OutputExcerptStore,
 }
 MAX_METHODS = 15
 

@@ -219,6 +219,7 @@ async def read_background_output(
     full_id = entry.task.task_id
     note = f'\n[more: read_background_output("{full_id}", cursor="{piece.cursor}")]' if piece.more else ""
     display = f"{text}{note}" if text else f"No {'more ' if cursor else ''}output{' yet' if entry.is_live else ''}."
+    display += f"\n[{piece.note}]" if piece.note else ""
     return Output(task_id=full_id, status=entry.status, output=text, cursor=piece.cursor, more=piece.more, display=display)
 
 

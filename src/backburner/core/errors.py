@@ -34,6 +34,7 @@ BackburnerError                 exit 1
 ├── BackupFailed
 ├── RestoreFailed
 ├── EngineUnavailable
+├── HostUnreachable
 ├── LedgerUnavailable
 │   └── LedgerUnreachable
 ├── LedgerTooNew
@@ -222,6 +223,10 @@ class EngineUnavailable(BackburnerError):
 
 class HostFenced(BackburnerError):
     """Exiting, because another host could not reach this one and has given it up; the next engine begins anew."""
+
+
+class HostUnreachable(BackburnerError):
+    """Host {host} does not answer: {message}."""
 
 
 class LedgerUnavailable(BackburnerError):

@@ -7,9 +7,13 @@ if TYPE_CHECKING:
 
 
 class RunInspection(NamedTuple):
-    """Progress, listening ports and created files of a run. `pending_reason` says why a pending run has not started."""
+    """Progress, listening ports and created files of a run. `pending_reason` says why a pending run has not started.
+
+    `note` says that all this, and its output, is old because its host does not answer.
+    """
 
     progress: "Progress | None" = None
     ports: tuple[int, ...] = ()
     artifacts: tuple[str, ...] = ()
     pending_reason: str | None = None
+    note: str = ""

@@ -136,6 +136,7 @@ def inspection_json(inspection: "RunInspection") -> dict[str, object]:
         "ports": list(inspection.ports),
         "artifacts": list(inspection.artifacts),
         "waits_for": inspection.pending_reason,
+        **({"note": inspection.note} if inspection.note else {}),
     }
 
 
@@ -334,7 +335,7 @@ def details(
         lines.append(f"To run it without the sandbox: backburner approve {outside_id(task.task_id)}")
     lines += _notes(run)
     lines += [*_usage_lines(run.end.usage), *_inspection_lines(entry, inspection)]
-    more = [f"Full output: {log}"] if run.started_at is not None else []
+    more = [f"Full output: {log or f'backburner logs {task.task_id}'}"] if run.started_at is not None else []
     more = ["", *more, f"Trace: backburner traces --span {run.span_id}"]
     if shown := recent_lines(output):
         title = f"Recent output (last {'1 line' if len(shown) == 1 else f'{len(shown)} lines'}):"
@@ -383,6 +384,8 @@ def _option_lines(task: Task) -> list[str]:
 def _inspection_lines(entry: Entry, inspection: "RunInspection") -> list[str]:
     """Format what can be observed about a run."""
     lines = []
+    if inspection.note:
+        lines.append(f"Note: {visible(inspection.note)}")
     if progress := inspection.progress:
         shown_bar = ""
         if progress.fraction is not None and sys.stdout.isatty():

@@ -29,6 +29,7 @@ from backburner.system import capacity, processes, run_files, wakeups
 from backburner.system.home import opencode_server_files
 
 if TYPE_CHECKING:
+    from backburner.engine.host_requests import HostRequestServer
     from backburner.engine.lanes import LaneWork
     from backburner.engine.scheduler import Scheduler
 
@@ -55,6 +56,7 @@ class Engine:
         self._suggestion_timer: asyncio.TimerHandle | None = None
         self._clean_up_timer: asyncio.TimerHandle | None = None
         self._cleaning: asyncio.Task[None] | None = None
+        self._requests = _serve_requests(parts)
         self._draining: asyncio.Task[None] | None = None
         loop = asyncio.get_running_loop()
         self._stop_hearing = parts.changes.hear_other_hosts(lambda: _call_in(loop, self._other_host_called))
@@ -88,6 +90,8 @@ class Engine:
         """
         self._recovery.take_over()
         self._runner.tick()
+        if self._requests:
+            self._requests.tick()
         for runner in self._lane_runners.values():
             runner.tick()
         if self._lanes:
@@ -108,6 +112,7 @@ class Engine:
         """Whether anything runs, is scheduled, or must be delivered or watched."""
         return bool(
             self._runner.busy
+            or (self._requests and self._requests.is_busy)
             or (self._lanes and self._draining is None)
             or any(runner.busy for runner in self._lane_runners.values())
             or (self._cleaning and not self._cleaning.done())
@@ -229,6 +234,8 @@ class Engine:
             self._cleaning.cancel()
         if self._sending:
             self._sending.cancel()  # the process that it started continues
+        if self._requests:
+            self._requests.close()
         self._children.release()
         if self._lanes:
             await self._lanes.close()
@@ -350,6 +357,17 @@ class Engine:
         except BackburnerError as error:  # for example, the disk is full
             log.warning("clean-up stopped after %d tasks: %s", count, error)
         self._process.wake()
+
+
+def _serve_requests(parts: EngineParts) -> "HostRequestServer | None":
+    """Answer the requests of other hosts, where the ledger can have any."""
+    if parts.open_shared is None:
+        return None
+    from backburner.engine.host_requests import HostRequestServer
+
+    server = HostRequestServer(parts.home, parts.open_shared, parts.changes.subscribe, parts.clock)
+    server.start()
+    return server
 
 
 def _call_in(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from backburner.services.proposals import Proposals
     from backburner.services.recurring import RecurringTasks
     from backburner.services.refusals import Refusals
+    from backburner.services.remote_runs import RemoteRuns
     from backburner.services.retention import Retention
     from backburner.services.runs import Runs
     from backburner.services.sessions import Sessions
@@ -142,7 +143,17 @@ class App:
     def runs(self) -> "Runs":
         from backburner.services.runs import Runs
 
-        return Runs(self.home, self._ledger.live_work, self._ledger.queries, self.config_file, self.now)
+        return Runs(self.home, self._ledger.live_work, self._ledger.queries, self.config_file, self.now, self._remote_runs)
+
+    @cached_property
+    def _remote_runs(self) -> "RemoteRuns | None":
+        """The runs of other hosts; None for a ledger file."""
+        if not self._ledger.database.host_id:
+            return None
+        from backburner.coordination.ledger_file import open_home_ledger
+        from backburner.services.remote_runs import RemoteRuns
+
+        return RemoteRuns(self._ledger, lambda: open_home_ledger(self.home, self.config_file), self.now)
 
     @cached_property
     def waiting(self) -> "Waiting":

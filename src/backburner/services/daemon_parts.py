@@ -15,9 +15,11 @@ from backburner.core.store_ports import (
     DeliveryStore,
     DispatchStore,
     EventStore,
+    HostRequestStore,
     HostStore,
     LedgerQueries,
     LiveWork,
+    OutputExcerptStore,
     RecurringStore,
     RunQueue,
     SessionStore,
@@ -59,6 +61,7 @@ class EngineParts(NamedTuple):
     proposals: Proposals
     retention: Retention
     suggestions: Suggestions
+    open_shared: "Callable[[], SharedLedger] | None"  # None if nobody else uses the ledger
     open_for_lease: Callable[[], tuple[HostStore, Callable[[], None]]]
     close: Callable[[], None]
 
@@ -70,6 +73,21 @@ class EngineParts(NamedTuple):
     def dispatch_connection(self) -> str:
         """The parameters of a connection to the job queue of a ledger on Postgres."""
         return dispatch_connection(self.config.current)
+
+
+class SharedLedger(NamedTuple):
+    """What a second thread of the engine needs to answer other hosts: a connection of its own."""
+
+    host_id: str
+    requests: HostRequestStore
+    excerpts: OutputExcerptStore
+    close: Callable[[], None]
+
+
+def open_shared_ledger(home: Home, config: ConfigFile) -> SharedLedger:
+    """Open another connection to a ledger that several hosts use."""
+    ledger = open_home_ledger(home, config)
+    return SharedLedger(ledger.database.host_id, ledger.host_requests, ledger.output_excerpts, ledger.close)
 
 
 def open_engine_parts(home: Home, environ: dict[str, str], flags: dict[str, str] | None = None) -> EngineParts:
@@ -109,6 +127,7 @@ def open_engine_parts(home: Home, environ: dict[str, str], flags: dict[str, str]
         proposals=app.proposals,
         retention=app.retention,
         suggestions=app.suggestions,
+        open_shared=(lambda: open_shared_ledger(home, config)) if ledger.database.host_id else None,
         open_for_lease=open_for_lease,
         close=close,
     )

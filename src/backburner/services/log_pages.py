@@ -1,4 +1,4 @@
-"""Reads pages of a run's output by line number, by cursor or from the end, and searches it. Needs no ledger, so any thread may use it.
+"""Reads pages of a run's output by line number, by cursor or from the end, and searches it. Any thread may use it.
 
 Line numbers come from a sparse index that is kept in memory and grows with the log. Lines are those of the text as it is shown: the marker
 of removed output counts as well.
@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
 from backburner.core.errors import BadInput
-from backburner.system.log_file import Log
+from backburner.system.log_file import Log, LogSource
 
 MAX_BYTES = 1 << 20
 MAX_LINES = 10_000
@@ -32,6 +32,7 @@ class LogPage(NamedTuple):
     total_lines: int
     size: int
     more: bool
+    note: str = ""  # why this is not the whole log
 
 
 class Hit(NamedTuple):
@@ -95,17 +96,17 @@ class LogPages:
         self._indexes: dict[str, _Index] = {}
         self._lock = threading.Lock()
 
-    def from_cursor(self, folder: str, cursor: int, max_bytes: int, *, live: bool) -> LogPage:
+    def from_cursor(self, source: LogSource, cursor: int, max_bytes: int, *, live: bool) -> LogPage:
         """The output from a cursor on."""
-        with self._open(folder) as (log, index):
+        with self._open(source) as (log, index):
             start = log.position(cursor)
             after, data = log.piece(start, max_bytes)
             data, after = _whole(data, after, live and after >= log.size)
             return self._page(log, index, start, after, data)
 
-    def from_end(self, folder: str, lines: int, max_bytes: int, *, live: bool) -> LogPage:
+    def from_end(self, source: LogSource, lines: int, max_bytes: int, *, live: bool) -> LogPage:
         """The last lines of the output."""
-        with self._open(folder) as (log, index):
+        with self._open(source) as (log, index):
             first = max(1, index.total - lines + 1)
             end = index.scanned
             start = self._find(log, index, first)
@@ -116,16 +117,16 @@ class LogPages:
             data, end = _whole(data, end, live)
             return self._page(log, index, start, end, data)
 
-    def from_line(self, folder: str, line: int, lines: int, max_bytes: int, *, live: bool) -> LogPage:
+    def from_line(self, source: LogSource, line: int, lines: int, max_bytes: int, *, live: bool) -> LogPage:
         """Some lines from a line on."""
-        with self._open(folder) as (log, index):
+        with self._open(source) as (log, index):
             start = self._find(log, index, line)
             end = min(self._find(log, index, line + lines), start + max_bytes)
             data = b"".join(piece for _, piece in log.chunks(start, end))
             data, end = _whole(data, end, live or end < index.scanned)
             return self._page(log, index, start, end, data)
 
-    def search(self, folder: str, text: str, *, regex: bool, case: bool, after: int, limit: int) -> Found:
+    def search(self, source: LogSource, text: str, *, regex: bool, case: bool, after: int, limit: int) -> Found:
         """The lines that contain a text or match a pattern, after a line; `total` counts all of them in the whole log."""
         try:
             pattern = re.compile(text if regex else re.escape(text), 0 if case else re.IGNORECASE)
@@ -133,7 +134,7 @@ class LogPages:
             raise BadInput(f"'{text}' is not a valid pattern: {error}.") from None
         hits: list[Hit] = []
         total = 0
-        with self._open(folder) as (log, _):
+        with self._open(source) as (log, _):
             for first, block in _blocks(log):
                 for hit in _matches(block, first, text, pattern, regex=regex, case=case):
                     total += 1
@@ -145,15 +146,15 @@ class LogPages:
     # -- parts
 
     @contextlib.contextmanager
-    def _open(self, folder: str) -> Generator[tuple[Log, _Index]]:
+    def _open(self, source: LogSource) -> Generator[tuple[Log, _Index]]:
         """Open a log and bring its index up to date. One thread at a time."""
-        with self._lock, Log(folder) as log:
+        with self._lock, source.open() as log:
             signature = (log.inode, log.first_gap(), tuple(log.cuts()))
-            index = self._indexes.pop(folder, None)
+            index = self._indexes.pop(source.key, None)
             if index is None or index.signature != signature or index.scanned > log.size:
                 index = _Index(log, signature)
             index.update(log)
-            self._indexes[folder] = index
+            self._indexes[source.key] = index
             while len(self._indexes) > _MAX_INDEXES:
                 del self._indexes[next(iter(self._indexes))]
             yield log, index
@@ -180,7 +181,7 @@ class LogPages:
     def _page(self, log: Log, index: _Index, start: int, end: int, data: bytes) -> LogPage:
         text = data.decode("utf-8", "backslashreplace")
         first = index.line_at(log, start)
-        return LogPage(text, log.cursor(start), log.cursor(end), first, index.total, log.size, end < index.scanned)
+        return LogPage(text, log.cursor(start), log.cursor(end), first, index.total, log.size, end < index.scanned, log.note)
 
 
 def _whole(data: bytes, end: int, grows: bool) -> tuple[bytes, int]:

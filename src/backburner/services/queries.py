@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from backburner.coordination.supervision import EngineSupervisor
 from backburner.core.errors import AmbiguousId, BadInput, BatchNotFound, NoTasks, SpanNotFound, TaskNotFound
-from backburner.core.ids import outside_id
+from backburner.core.ids import is_later_run, outside_id
 from backburner.core.light_typing import TYPE_CHECKING, Any
 from backburner.core.models import SANDBOX, Batch, Caller, Clock, Entry, Run
 from backburner.core.states import LIVE, RunState, TaskState
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _EVENTS_PER_PAGE = 1000
 _OPEN = (*sorted(LIVE), TaskState.PROPOSED, TaskState.ACTIVE, TaskState.PAUSED)
 _MAX_OPEN = 1000  # of each status
+
+_MAX_RUNS = 100_000
 
 
 class Queries:
@@ -35,6 +37,18 @@ class Queries:
         if len(entries) > 1:
             raise AmbiguousId(reference=reference, candidates=[f"{entry.task.task_id} ({entry.status})" for entry in entries])
         return entries[0]
+
+    def find_run(self, reference: str, caller: Caller) -> tuple[Entry, Run]:
+        """The run that a reference names by its id, or the latest run of the task that it names."""
+        entry = self.find(reference, caller)
+        if entry.run is None:
+            raise TaskNotFound(task_id=f"{entry.task.task_id} (run)")
+        if not is_later_run(reference, entry.task.task_id) or entry.run.run_id == reference:
+            return entry, entry.run
+        for found in self.history(entry, _MAX_RUNS):
+            if found.run_id == reference:
+                return entry, found
+        raise TaskNotFound(task_id=reference)
 
     def find_question(self, reference: str, caller: Caller) -> Entry:
         """Like `find`, for an answer: for a command that failed in its sandbox, return the open offer to run it without."""

@@ -126,11 +126,14 @@ class Tasks:
         if not entry.task.spec.command.stdin:
             raise BadInput(f"Task {entry.task.task_id} accepts no input: it was not started with `run --stdin`.")
         self._identity.require_own(entry.task, "send to", caller)
-        folder, starting = self._runs.folder(entry), entry.run.process is None
-        if data:
-            write_stdin(folder, data, entry.task.task_id, starting=starting)
-        if end:
-            close_stdin(folder, entry.task.task_id, starting=starting)
+        if remote := self._runs.remote(entry.run.run_id):
+            remote.send(data, end=end)
+        else:
+            folder, starting = self._runs.folder(entry), entry.run.process is None
+            if data:
+                write_stdin(folder, data, entry.task.task_id, starting=starting)
+            if end:
+                close_stdin(folder, entry.task.task_id, starting=starting)
         self._event_store.append("input_sent", entry.task.task_id, entry.run.run_id, self._clock(), bytes=len(data), end=end)
         return entry
 

@@ -59,6 +59,15 @@ class Database(Protocol):
         """
         ...
 
+    def listen(self, channel: str) -> None:
+        """Let notifications on a channel end `wait` from now on. A file has none."""
+        ...
+
+    def unlisten(self, channel: str) -> None: ...
+    def wait(self, seconds: float, *descriptors: int) -> bool:
+        """Return after a notification, when one of the descriptors is readable, or after some seconds; False if there was certainly no notification."""
+        ...
+
     def change_counter(self) -> int:
         """A number that changes whenever another connection commits. What was read may be cached until it changes.
 

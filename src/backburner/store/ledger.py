@@ -18,11 +18,13 @@ if TYPE_CHECKING:
         EventStore,
         ExternalTaskStore,
         GrantStore,
+        HostRequestStore,
         HostStore,
         LedgerQueries,
         LiveWork,
         MemoryStore,
         NoticeStore,
+        OutputExcerptStore,
         ProofStore,
         RecordStore,
         RecurringStore,
@@ -152,6 +154,18 @@ class Ledger:
         from backburner.store.refusals import RefusalRepository
 
         return RefusalRepository(self.database)
+
+    @on_first_use
+    def host_requests(self) -> "HostRequestStore":
+        from backburner.store.host_requests import HostRequestRepository
+
+        return HostRequestRepository(self.database)
+
+    @on_first_use
+    def output_excerpts(self) -> "OutputExcerptStore":
+        from backburner.store.output_excerpts import OutputExcerptRepository
+
+        return OutputExcerptRepository(self.database)
 
     @on_first_use
     def external_tasks(self) -> "ExternalTaskStore":

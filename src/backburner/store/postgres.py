@@ -6,6 +6,7 @@ schema; `postgres_schema.py` does. Each process has one connection.
 
 import functools
 import itertools
+import select
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -84,6 +85,8 @@ class PostgresDatabase:
         self._session, self._begin = (_FOR_LEASE, _BEGIN_FOR_LEASE) if for_lease else ({}, _BEGIN)
         self._private = PrivateTexts(private_folder)
         self.path, self._url, self.host_id = shown(url), url, host_id
+        self._channels: set[str] = set()
+        self._is_notified = False
         self._in_transaction = False
         self._counter = itertools.count()
         self._failed: tuple[float, LedgerUnavailable] | None = None
@@ -165,6 +168,41 @@ class PostgresDatabase:
             raise
         self._connection.close()
         self._connection = connection
+
+    def listen(self, channel: str) -> None:
+        self._channels.add(channel)
+        self._send(f'LISTEN "{channel}"'.encode(), repeat=True)
+
+    def unlisten(self, channel: str) -> None:
+        if channel in self._channels:
+            self._channels.discard(channel)
+            self._send(f'UNLISTEN "{channel}"'.encode(), repeat=True)
+
+    def wait(self, seconds: float, *descriptors: int) -> bool:
+        if self._connection.closed:
+            self._connection, self._is_notified = self._connect(), True  # what was notified meanwhile is lost
+        if not self._is_notified:
+            self._read_notifications(seconds, descriptors)
+        notified, self._is_notified = self._is_notified, False
+        return notified
+
+    def _read_notifications(self, seconds: float, descriptors: Sequence[int]) -> None:
+        waiting = select.poll()  # unlike select(), it takes any descriptor
+        for descriptor in (self._connection.fileno(), *descriptors):
+            waiting.register(descriptor, select.POLLIN)
+        if self._connection.fileno() not in dict(waiting.poll(max(0.0, seconds) * 1000)):
+            return
+        self._is_notified = True
+        try:
+            self._connection.pgconn.consume_input()
+            while self._connection.pgconn.notifies():
+                pass
+        except psycopg.Error:
+            self._connection.close()  # the next statement connects again
+
+    def _notified(self, _: psycopg.Notify) -> None:
+        """A notification that came together with the answer to a statement."""
+        self._is_notified = True
 
     def change_counter(self) -> int:
         return next(self._counter)
@@ -253,6 +291,9 @@ class PostgresDatabase:
         self._failed = None
         try:
             self._require_known(connection)
+            connection.add_notify_handler(self._notified)
+            for channel in self._channels:
+                connection.execute(f'LISTEN "{channel}"'.encode())
         except BaseException as error:
             connection.close()
             if isinstance(error, psycopg.Error):

@@ -19,6 +19,7 @@ from backburner.core.queues import BASES
 from backburner.store import postgres_dispatch, postgres_roles
 from backburner.store.migrations import MIGRATIONS, VERSION
 from backburner.store.postgres import SCHEMA, WRITER_LOCK, PostgresDatabase, connect, unavailable
+from backburner.store.postgres_requests import STATEMENTS
 
 OLDEST_SERVER = 15
 _BASELINE_VERSION = 18
@@ -63,6 +64,7 @@ def migrate(url: str, *, host_id: str, home: str) -> Migrated:
                     connection.execute("INSERT INTO schema (version, host_id, home) VALUES (0, '', '')")
                 for number in range(before or _BASELINE_VERSION, VERSION):
                     _execute(connection, MIGRATIONS[number])
+                connection.execute(STATEMENTS.encode(), prepare=False)
                 if 0 < before < _HOSTS_VERSION:
                     join(connection, owner, owner_home.partition(":")[0])
                     connection.execute(_assign_all_to(owner).encode())

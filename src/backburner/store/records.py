@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _PER_PAGE = 500
 _FOLDERS = "SELECT folder, task_id, ended_at IS NOT NULL FROM runs WHERE folder <> ''"
+_HERE = "host IN ('', ?)"
 
 
 class RecordRepository:
@@ -28,8 +29,9 @@ class RecordRepository:
         return self._db.one("SELECT count(*) FROM tasks")[0]
 
     def newest_folders(self, limit: int | None) -> Sequence[RunFolder]:
-        """The folders of the newest runs, or of all."""
-        rows = self._db.execute(f"{_FOLDERS} ORDER BY seq DESC{'' if limit is None else f' LIMIT {limit}'}")
+        """The folders of the newest runs of this host, or of all."""
+        newest = f"{_FOLDERS} AND {_HERE} ORDER BY seq DESC{'' if limit is None else f' LIMIT {limit}'}"
+        rows = self._db.execute(newest, (self._db.host_id,))
         return [RunFolder(folder, task_id, bool(ended)) for folder, task_id, ended in rows]
 
     def folders_of(self, run_ids: Sequence[str]) -> Sequence[RunFolder]:
@@ -38,9 +40,9 @@ class RecordRepository:
         return [RunFolder(folder, task_id, bool(ended)) for folder, task_id, ended in rows]
 
     def run_folders(self) -> Iterator[RunFolder]:
-        """The folders of all runs, oldest first."""
-        for _, folder, task_id, ended in self._pages("SELECT seq, folder, task_id, ended_at IS NOT NULL FROM runs", "seq"):
-            if folder:
+        """The folders of all runs of this host, oldest first."""
+        for _, folder, task_id, ended, host in self._pages("SELECT seq, folder, task_id, ended_at IS NOT NULL, host FROM runs", "seq"):
+            if folder and host in ("", self._db.host_id):
                 yield RunFolder(folder, task_id, bool(ended))
 
     def all_tasks(self) -> Iterator[tuple[Entry, Sequence[Run]]]:

@@ -10,6 +10,7 @@ from backburner.core.models import Entry, Task
 from backburner.core.states import PauseKind, TaskEvent, TaskState
 from backburner.store.parameters import groups, places
 from backburner.store.rows import ENTRY, entry_of, plain, task_row
+from backburner.store.run_folders import leave_to_hosts
 
 if TYPE_CHECKING:
     from backburner.core.schedule import Plan
@@ -202,7 +203,7 @@ class RecurringRepository:
         A run without a folder, such as a skipped slot, counts as an empty text. Without `task_ids`, at most `limit` runs are deleted.
         """
         old = (
-            "SELECT r.run_id, r.folder FROM runs r JOIN tasks t ON t.task_id = r.task_id AND t.schedule <> '{}'"
+            "SELECT r.run_id, r.folder, r.host FROM runs r JOIN tasks t ON t.task_id = r.task_id AND t.schedule <> '{}'"
             " WHERE r.ended_at < ? AND r.n <> t.run_count AND (r.ended_at < ? OR r.usage = '{}' AND t.budget = '{}')"
         )
         values = before, now - _COUNTED_MS
@@ -212,11 +213,12 @@ class RecurringRepository:
             else:
                 named = [(f"{old} AND t.task_id IN ({places(group)})", (*values, *group)) for group in groups(task_ids)]
                 rows = [row for select, which in named for row in self._db.execute(select, which)]
-            for run_id, _ in rows:
+            for run_id, _, _ in rows:
                 self._db.write("DELETE FROM runs WHERE run_id = ?", (run_id,))
             if rows:
                 self._events.write(now, "runs_compacted", None, None, runs=len(rows))
-        return [folder for _, folder in rows]
+            leave_to_hosts(self._db, ((folder, host) for _, folder, host in rows))
+        return [folder for _, folder, _ in rows]
 
     def _fire(self, entry: Entry, plan: "Plan", over: str | None, now: int, folder: str) -> None:
         from backburner.core.schedule import delay

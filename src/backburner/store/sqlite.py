@@ -19,6 +19,7 @@ from backburner.system.home import lock
 
 _BUSY_MS = 30_000
 _FOLD_MS = 1000
+_POLL_SECONDS = 0.05
 _STEPS_PER_LOOK = 10_000  # steps of SQLite between two looks at the clock
 
 
@@ -99,6 +100,18 @@ class SqliteDatabase:
 
     def become_person(self) -> None:
         """A file does not know who opens it."""
+
+    def listen(self, channel: str) -> None:
+        """Nobody else uses a file than the processes of one home, which wake each other."""
+
+    def unlisten(self, channel: str) -> None:
+        """See `listen`."""
+
+    def wait(self, seconds: float, *descriptors: int) -> bool:
+        import select
+
+        select.select(descriptors, [], [], min(seconds, _POLL_SECONDS))
+        return True  # it has to look itself
 
     def change_counter(self) -> int:
         return self.one("PRAGMA data_version")[0]

@@ -19,6 +19,7 @@ from backburner.core.task_spec import AgentOptions, options_fields
 from backburner.store.dependencies import dependency_failed
 from backburner.store.parameters import groups, places
 from backburner.store.rows import OUTGOING, plain, task_row
+from backburner.store.run_folders import leave_to_hosts
 
 if TYPE_CHECKING:
     from backburner.store.claims import Claims
@@ -237,6 +238,7 @@ class TaskRepository:
     def clear(self, task_ids: Sequence[str], now: int, *, sweep: bool = True) -> Sequence[str]:
         """Delete ended tasks with their runs, notices and events; returns the folders of their runs.
 
+        Other hosts delete what they have of these.
         Without `sweep`, what takes a scan of the whole ledger is left to `sweep_cleared`.
         """
         folders, deleted = [], []
@@ -246,7 +248,9 @@ class TaskRepository:
                 found = self._db.one("SELECT seq, environment_id FROM tasks WHERE task_id = ?", (task_id,))
                 if not found or self._is_needed(task_id):
                     continue
-                folders += [row[0] for row in self._db.execute("SELECT folder FROM runs WHERE task_id = ?", (task_id,))]
+                found_folders = self._db.execute("SELECT folder, host FROM runs WHERE task_id = ?", (task_id,))
+                leave_to_hosts(self._db, found_folders)
+                folders += [folder for folder, _ in found_folders]
                 self._db.write("DELETE FROM tasks WHERE task_id = ?", (task_id,))
                 deleted.append((*found, task_id))
             if sweep:

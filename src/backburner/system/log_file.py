@@ -5,7 +5,7 @@ and, after the hole was closed, what was removed where. A *cursor* counts all by
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from backburner.core.errors import BadInput
 from backburner.core.light_typing import NamedTuple
@@ -70,10 +70,10 @@ def small_output(folder: str, limit: int) -> bytes | None:
         found = os.read(descriptor, limit + 1)
     finally:
         os.close(descriptor)
-    return found[_body_start(found) or 0 :] if len(found) <= limit else None
+    return found[body_start_of(found) or 0 :] if len(found) <= limit else None
 
 
-def _body_start(beginning: bytes) -> int | None:
+def body_start_of(beginning: bytes) -> int | None:
     """The offset at which the command's own output begins; None if more of the log is needed to tell."""
     if not beginning.startswith(_FIRST):
         return 0
@@ -104,10 +104,14 @@ class Piece(NamedTuple):
     data: bytes
     cursor: str
     more: bool
+    note: str = ""  # why this is not all of it
 
 
 class Log:
     """An open output.log. Offsets are offsets in the file and stay valid while it grows."""
+
+    note = ""  # why this is not the whole log
+    is_remote = False
 
     def __init__(self, folder: str, name: str = NAME) -> None:
         self._descriptor = open_plain(os.path.join(folder, name))
@@ -139,7 +143,7 @@ class Log:
     def body_start(self) -> int:
         """The offset at which the command's own output begins."""
         for size in (_SHORT_HEADER, 1 << 18):
-            if (start := _body_start(os.pread(self._descriptor, size, 0))) is not None:
+            if (start := body_start_of(os.pread(self._descriptor, size, 0))) is not None:
                 return start
         return 0
 
@@ -158,6 +162,27 @@ class Log:
                 return
             position += len(piece)
             yield position, piece
+
+    def data_ranges(self) -> list[tuple[int, int, int]]:
+        """What this log contains, by cursor: the cursors of the first byte and after the last one, and the offset in the file.
+
+        What was removed is between them. Unlike offsets, cursors stay valid when a hole is closed.
+        """
+        found, position, size, cuts = [], 0, self.size, self.cuts()
+        while position < size:
+            start, hole = self._extent(position, size)
+            for cut in [*cuts, Cut(0, hole, 0, 0)]:
+                if start < min(hole, cut.start):
+                    end = min(hole, cut.start)
+                    shift = self.cursor(start) - start
+                    found.append((start + shift, end + shift, start))
+                start = max(start, min(hole, cut.start + cut.marker))
+            position = max(hole, position + 1)
+        return found
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Some bytes of the file."""
+        return os.pread(self._descriptor, size, offset)
 
     def bounded(self, limit: int) -> Iterator[bytes]:
         """The output; if it is larger than `limit` bytes, the first and last half of that, with a marker between them."""
@@ -288,6 +313,18 @@ class Log:
         except OSError:
             return end, end
         return min(data, end), min(hole, end)
+
+
+class LogSource(NamedTuple):
+    """A log that can be opened by any thread; `key` identifies it."""
+
+    key: str
+    open: Callable[[], Log]
+
+
+def local_log(folder: str) -> LogSource:
+    """The log in a folder of this home."""
+    return LogSource(folder, lambda: Log(folder))
 
 
 def position_of(text: str, count: int) -> tuple[int, int]:

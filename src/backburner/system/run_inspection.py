@@ -94,6 +94,12 @@ def artifact_files(folder: str) -> list[Artifact]:
     return sorted(found)
 
 
+def find_artifact(folder: str, name: str) -> Artifact | None:
+    """The file of a name, as it is or as it is shown. The name is compared with the files that exist, and never used as a path."""
+    found = artifact_files(folder)
+    return next((file for file in found if "/".join(file.parts) == name), None) or next((file for file in found if file.name == name), None)
+
+
 def _collect(place: int, inside: tuple[str, ...], found: list[Artifact], left_out: frozenset[str]) -> None:
     with os.scandir(place) as items:
         for item in items:

@@ -41,13 +41,15 @@ class WakeupListener:
         self.drain()
         return bool(ready)
 
-    def drain(self) -> None:
-        """Discard all pending wake-ups."""
+    def drain(self) -> bool:
+        """Discard all pending wake-ups; returns whether there were any."""
+        found = False
         try:
             while self.socket.recv(16):
-                pass
+                found = True
         except BlockingIOError:
-            return
+            return found
+        return found
 
     def close(self) -> None:
         if self.on_close:

@@ -16,7 +16,7 @@ from backburner.interfaces.web.operations import BASE, OPERATIONS, Who
 # The commands that have no operation, and why.
 WITHOUT_OPERATION = {
     "at a terminal only": {"chat", "top", "completion", "install", "setup", "service", "serve", "web", "mcp", "trust", "apply"},
-    "of the machine's owner": {"backup", "restore", "export", "compact", "migrate"},
+    "of the machine's owner": {"backup", "restore", "export", "compact", "migrate", "join", "worker", "hosts"},
     "for agents": {"brief"},
     "waits, which a stream does": {"wait"},
     "comes with the second half": {"add", "propose", "edit", "traces"},
@@ -29,6 +29,7 @@ NAMES = {
     "logs": "/runs/{id}/log",
     "batch": "/batches",
     "clear": "/tasks/clear",
+    "fetch": "/runs/{id}/artifacts/{name}",
 }
 
 

@@ -3,7 +3,7 @@
 from backburner.interfaces.cli.parsers import VERBS
 
 GROUPS = {
-    "run and watch": ("run", "list", "status", "logs", "wait", "cancel", "restart", "send", "batch", "top", "clear"),
+    "run and watch": ("run", "list", "status", "logs", "wait", "cancel", "restart", "send", "fetch", "batch", "top", "clear"),
     "agents": ("ask", "resume", "chat", "agents", "sessions", "install", "mcp"),
     "schedules": ("add", "propose", "edit", "pause", "unpause", "run-now", "compact"),
     "approval": ("approve", "reject", "apply", "check", "trust", "audit"),

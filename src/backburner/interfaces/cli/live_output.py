@@ -69,7 +69,7 @@ class Output:
 
 def follow(app: App, entry: Entry, *, timeout: float | None, silent: bool) -> Entry:
     """Show a task's output until the task ends or `timeout` seconds have passed; return its latest state."""
-    follower, block, output = LogFollower(app, entry), LiveBlock(), Output()
+    follower, block, output = LogFollower(app, entry, tell=_tell), LiveBlock(), Output()
     try:
         for piece in follower.pieces(timeout):
             if piece and not silent:
@@ -91,6 +91,10 @@ def follow(app: App, entry: Entry, *, timeout: float | None, silent: bool) -> En
         sys.stdout.buffer.write(b"\n")  # the task ID that follows must be on its own line
         sys.stdout.buffer.flush()
     return follower.entry
+
+
+def _tell(note: str) -> None:
+    print(note, file=sys.stderr)
 
 
 def _line(app: App, entry: Entry, width: int, note: str = "") -> str:

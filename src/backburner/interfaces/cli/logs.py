@@ -34,7 +34,7 @@ def logs(app: App, caller: Caller, args: argparse.Namespace) -> int:
     try:
         if args.json:
             output = b"".join(pieces).decode("utf-8", "replace")
-            result = {"task_id": entry.task.task_id, "log": app.runs.log_path(entry), "output": output}
+            result = {"task_id": entry.task.task_id, "log": app.runs.log_path(entry) or None, "output": output}
             task_text.print_json({**result, "cursor": _cursor(follower), "status": follower.entry.status})
             return 0
         _print(pieces, raw=args.raw)
@@ -50,9 +50,15 @@ def logs(app: App, caller: Caller, args: argparse.Namespace) -> int:
 def _report_missing_log(app: App, entry: Entry, *, as_json: bool) -> None:
     """Handle a missing log file: an error if the run has ended, empty output if it has printed nothing yet."""
     if entry.run and entry.run.end.result not in (None, Result.UNSTARTED, Result.DENIED, Result.DEPENDENCY):
-        raise BadInput(f"The output of {entry.task.task_id} is missing: {app.runs.log_path(entry)} does not exist.")
+        path = app.runs.log_path(entry) or "its log"
+        raise BadInput(f"The output of {entry.task.task_id} is missing: {path} does not exist.")
     if as_json:
-        result = {"task_id": entry.task.task_id, "log": app.runs.log_path(entry), "output": "", "cursor": f"{entry.task.run_count}:0"}
+        result = {
+            "task_id": entry.task.task_id,
+            "log": app.runs.log_path(entry) or None,
+            "output": "",
+            "cursor": f"{entry.task.run_count}:0",
+        }
         task_text.print_json({**result, "status": entry.status})
 
 
@@ -66,7 +72,7 @@ def _follower(app: App, entry: Entry, args: argparse.Namespace) -> LogFollower:
         n, since = position_of(args.since, count)
     elif n is not None and n < count:
         entry = entry._replace(task=entry.task._replace(run_count=n))
-    return LogFollower(app, entry, raw=args.raw, lines=args.tail if args.grep is None else None, n=n, since=since)
+    return LogFollower(app, entry, raw=args.raw, lines=args.tail if args.grep is None else None, n=n, since=since, tell=hint)
 
 
 def _cursor(follower: LogFollower) -> str:

@@ -28,6 +28,7 @@ _COMMAND_MODULES = {
     **dict.fromkeys(("add", "propose", "edit", "pause", "unpause", "run-now", "compact"), "cli.recurring"),
     **dict.fromkeys(("backup", "export"), "cli.backup"),
     "devices": "cli.web",
+    "fetch": "cli.fetch",
     "hosts": "cli.hosts",
     "inbox": "cli.inbox",
     "traces": "cli.traces",

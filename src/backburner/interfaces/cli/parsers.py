@@ -198,6 +198,12 @@ def _batch(parser: Parser) -> None:
     parser.add_argument("--all", action="store_true", help="include all projects")
 
 
+def _fetch(parser: Parser) -> None:
+    _ids(parser, many=False)
+    parser.add_argument("file", nargs="?", metavar="FILE", help="name of the file, as listed; without it, the files are listed")
+    parser.add_argument("-o", "--output", metavar="PATH", help="file or folder to write to, or - for stdout (default: the current folder)")
+
+
 def _send(parser: Parser) -> None:
     _ids(parser, many=False)
     parser.add_argument("text", nargs="?", metavar="TEXT", help="line to send; without it, stdin is sent unchanged")
@@ -528,6 +534,7 @@ VERBS: dict[str, tuple[str, Callable[[Parser], None]]] = {
     "cancel": ("Cancel tasks and wait until all their processes have exited.", _ids_or_batch),
     "restart": ("Start the command of a task again, as a new task.", _restart),
     "send": ("Send text to the stdin of a running command.", _send),
+    "fetch": ("Copy a file that a run has left, from any host, or list its files.", _fetch),
     "batch": ("List batches and the status of their tasks.", _batch),
     "top": ("Show a live view of all tasks.", _top),
     "clear": ("Delete finished tasks and their output.", _clear),

@@ -7,7 +7,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from backburner.core.errors import WaitTimedOut
 from backburner.core.events import Event, Span
@@ -21,6 +21,9 @@ from backburner.services.async_app import AsyncApp
 from backburner.services.schedule_requests import parse_schedule
 from backburner.system.caller_identity import current_caller, environment_for_commands
 from backburner.system.processes import current_environment, umask
+
+if TYPE_CHECKING:
+    from backburner.core.host_records import RunFile
 
 T = TypeVar("T")
 
@@ -212,6 +215,14 @@ class BackburnerSync:
         """The last lines of a task's output."""
         return self._app.runs.tail(self._app.queries.find(task_id, self._caller), lines).decode("utf-8", "replace")
 
+    def files(self, task_id: str) -> "Sequence[RunFile]":
+        """The files that a task has left, on whichever host it ran: name, size and time of the last change."""
+        return self._app.runs.files(self._app.queries.find_run(task_id, self._caller)[1])
+
+    def read_file(self, task_id: str, name: str) -> bytes:
+        """The content of one of these files; from another host at most 256 MiB."""
+        return b"".join(self._app.runs.read_file(self._app.queries.find_run(task_id, self._caller)[1], name)[1])
+
     def send(self, task_id: str, data: bytes, *, end: bool = False) -> None:
         """Write to the input of a command that was submitted with `stdin=True`; with `end`, close the input afterwards."""
         self._app.tasks.send(task_id, data, self._caller, end=end)
@@ -352,6 +363,14 @@ class Backburner:
     async def ready(self, task_id: str, timeout: float | None = None) -> Entry:
         """Return when a server is ready or has ended. Raises WaitTimedOut after `timeout` seconds."""
         return (await self._wait_until(lambda entry: entry.is_ready or not entry.is_live, [task_id], timeout))[0]
+
+    async def files(self, task_id: str) -> "Sequence[RunFile]":
+        """The files that a task has left, on whichever host it ran: name, size and time of the last change."""
+        return await self._call(lambda sync: sync.files(task_id))
+
+    async def read_file(self, task_id: str, name: str) -> bytes:
+        """The content of one of these files; from another host at most 256 MiB."""
+        return await self._call(lambda sync: sync.read_file(task_id, name))
 
     async def send(self, task_id: str, data: bytes, *, end: bool = False) -> None:
         """Write to the input of a command that was submitted with `stdin=True`; with `end`, close the input afterwards."""

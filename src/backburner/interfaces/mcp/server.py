@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import os
 from collections.abc import Awaitable, Callable
 from functools import cached_property
 from typing import Any, Protocol
@@ -317,7 +316,11 @@ class McpServer:
 
     async def _has_grown(self, app: AsyncApp, uri: str, sizes: dict[str, int]) -> bool:
         def size(app: App) -> int:
-            return os.stat(app.runs.log_path(app.queries.find(_parse_uri(uri)[1], self._caller))).st_size
+            entry = app.queries.find(_parse_uri(uri)[1], self._caller)
+            if entry.run is None:
+                return 0
+            with app.runs.open_log(entry) as log:
+                return log.size
 
         try:
             now = await app.call(size)

@@ -10,7 +10,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from backburner.core.errors import BackburnerError, BadInput
+from backburner.core.errors import BackburnerError, BadInput, HostUnreachable
 from backburner.core.models import ENGINE, Caller, Entry
 from backburner.core.optional_dependencies import need
 from backburner.core.queues import at_host
@@ -94,6 +94,8 @@ class BoardTasks:
             return self._app.runs.tail(entry, lines, longest=_MAX_OUTPUT)
         except OSError as error:
             return f"[{error.strerror}]".encode()
+        except HostUnreachable as error:
+            return f"[{error}]".encode()
 
     def log_path(self, entry: Entry) -> str:
         return self._app.runs.log_path(entry)

@@ -14,7 +14,6 @@ from backburner.core.masking import hide_secrets
 from backburner.core.models import Entry
 from backburner.services.app import App
 from backburner.system.home import read_plain
-from backburner.system.log_file import Log
 
 _MAX_FILE_BYTES = 64 << 20
 _MAX_TEXT_CHARACTERS = 100_000
@@ -69,7 +68,7 @@ def _of_runs(app: App, entry: Entry) -> Iterator[dict[str, object]]:
     for run in reversed(app.queries.history(entry, 1000)):
         yield _item("you", run.message or entry.task.spec.prompt, formatting.iso(run.created_at))
         try:
-            with Log(app.home.folder(run.folder)) as log:
+            with app.runs.log_source(run).open() as log:
                 answer = b"".join(log.bounded(_MAX_ANSWER_BYTES))
         except OSError:
             continue

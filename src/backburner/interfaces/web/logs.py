@@ -1,9 +1,11 @@
 """Operations that read the output of a run. They run outside of the thread of the services, because a log may be large."""
 
 import asyncio
+import contextlib
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
@@ -16,11 +18,16 @@ from backburner.interfaces.web.reading import find_run
 from backburner.services.app import App
 from backburner.services.async_app import AsyncApp
 from backburner.services.log_pages import MAX_BYTES, MAX_LINES, Found, Hit, LogPage, LogPages
-from backburner.system.log_file import Log, position_of
-from backburner.system.run_inspection import artifact_files, open_artifact
+from backburner.system.home import write_pieces
+from backburner.system.log_file import NAME, Log, LogSource, local_log, position_of
+from backburner.system.run_inspection import artifact_files, find_artifact, open_artifact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from backburner.core.host_records import RunFile
+    from backburner.services.remote_run import RemoteRun
+    from backburner.system.run_inspection import Artifact
 
 _DEFAULT_BYTES = 64 << 10
 _PIECE_BYTES = 256 << 10
@@ -60,13 +67,16 @@ class FoundRun(NamedTuple):
     folder: str
     is_live: bool
     task_id: str
+    source: LogSource
+    remote: "Callable[[], RemoteRun] | None" = None  # opens it if its files are on another host
 
 
 def locate(app: App, call: Call) -> FoundRun:
     """The run that a request names."""
     entry, run = find_run(app, call)
     is_live = entry.is_live and entry.run is not None and entry.run.run_id == run.run_id
-    return FoundRun(run.run_id, run.n, app.home.folder(run.folder), is_live, entry.task.task_id)
+    source, remote = app.runs.log_source(run), app.runs.files_source(run)
+    return FoundRun(run.run_id, run.n, app.home.folder(run.folder), is_live, entry.task.task_id, source, remote)
 
 
 class LogReader:
@@ -98,16 +108,18 @@ class LogReader:
         def read() -> LogPage | None:
             try:
                 if call.get("line") is not None:
-                    return self._pages.from_line(run.folder, call.get("line"), lines, MAX_BYTES, live=run.is_live)
+                    return self._pages.from_line(run.source, call.get("line"), lines, MAX_BYTES, live=run.is_live)
                 if call.get("tail") is not None:
-                    return self._pages.from_end(run.folder, call.get("tail"), MAX_BYTES, live=run.is_live)
-                return self._pages.from_cursor(run.folder, offset, most, live=run.is_live)
+                    return self._pages.from_end(run.source, call.get("tail"), MAX_BYTES, live=run.is_live)
+                return self._pages.from_cursor(run.source, offset, most, live=run.is_live)
             except FileNotFoundError:
                 return None
 
         page = await self._run(read)
         about = {"run_id": run.run_id, "n": run.n, "live": run.is_live, "removed": page is None and not run.is_live}
         page = page or LogPage("", offset, offset, 1, 0, 0, False)
+        if page.note:
+            about["note"] = page.note
         return {
             **about,
             "text": page.text,
@@ -134,9 +146,9 @@ class LogReader:
         }
         try:
             if options["regex"]:
-                found = await _search_in_process(run.folder, text, options)
+                found = await self._search_in_process(run, text, options)
             else:
-                found = await self._run(lambda: self._pages.search(run.folder, text, **options))
+                found = await self._run(lambda: self._pages.search(run.source, text, **options))
         except FileNotFoundError:
             found = Found([], 0, None)
         return {"hits": [hit._asdict() for hit in found.hits], "total": found.total, "more": found.next is not None, "next": found.next}
@@ -144,25 +156,29 @@ class LogReader:
     async def text(self, async_app: AsyncApp, call: Call) -> Reply:
         """The whole output as a text file; with `q`, only the lines that contain it."""
         run = await async_app.call(lambda app: locate(app, call))
-        if not os.path.exists(os.path.join(run.folder, "output.log")):
-            raise TaskNotFound(task_id=f"{run.run_id} (output)")
+        try:
+            log = await self._run(run.source.open)
+        except FileNotFoundError:
+            raise TaskNotFound(task_id=f"{run.run_id} (output)") from None
         headers = {"content-disposition": f'attachment; filename="{run.run_id}.log"'}
-        return Reply(200, _pieces(run.folder, call.get("q")), "text/plain; charset=utf-8", headers)
+        return Reply(200, _pieces(log, call.get("q")), "text/plain; charset=utf-8", headers)
 
     async def artifacts(self, async_app: AsyncApp, call: Call) -> dict[str, object]:
         """The files that a command left in the `work/` folder of its run."""
         run = await async_app.call(lambda app: locate(app, call))
-        found = await self._run(lambda: artifact_files(run.folder))
+        found = await self._run(lambda: _files(run))
         return {"items": [{"name": file.name, "size": file.size, "modified_at": iso(file.modified_at)} for file in found]}
 
     async def artifact(self, async_app: AsyncApp, call: Call) -> Reply:
         """One of these files, as a download. Browsers never show it as a page."""
         run, name = await async_app.call(lambda app: locate(app, call)), call.path["name"]
+        if run.remote:
+            open_run = run.remote
+            file, pieces = await self._run(lambda: _open_remote(open_run, name))
+            return Reply(200, pieces, "application/octet-stream", _download_headers(name, file.size))
 
         def find() -> int:
-            # The name of the request is compared with the files that exist, and never used as a path.
-            file = next((file for file in artifact_files(run.folder) if file.name == name), None)
-            if file is None:
+            if (file := find_artifact(run.folder, name)) is None:
                 raise TaskNotFound(task_id=f"{run.run_id} (file {name})")
             return open_artifact(run.folder, file)
 
@@ -171,12 +187,48 @@ class LogReader:
         except OSError:
             raise TaskNotFound(task_id=f"{run.run_id} (file {name})") from None
         size = os.fstat(descriptor).st_size
-        headers = {
-            "content-disposition": f"attachment; filename*=UTF-8''{quote(name.rpartition('/')[2], safe='')}",
-            "content-length": str(size),
-            "content-security-policy": "sandbox; default-src 'none'; frame-ancestors 'none'",
-        }
-        return Reply(200, _file_pieces(descriptor, size), "application/octet-stream", headers)
+        return Reply(200, _file_pieces(descriptor, size), "application/octet-stream", _download_headers(name, size))
+
+    async def _search_in_process(self, run: FoundRun, text: str, options: dict[str, Any]) -> Found:
+        """Search for a pattern. The log of another host is copied first, for as long as the search takes."""
+        if run.remote is None:
+            return await _search_in_process(run.folder, text, options)
+        with tempfile.TemporaryDirectory(prefix="backburner-") as folder:
+            await self._run(lambda: write_pieces(os.path.join(folder, NAME), _pieces(run.source.open(), None)))
+            return await _search_in_process(folder, text, options)
+
+
+def _download_headers(name: str, size: int) -> dict[str, str]:
+    return {
+        "content-disposition": f"attachment; filename*=UTF-8''{quote(name.rpartition('/')[2], safe='')}",
+        "content-length": str(size),
+        "content-security-policy": "sandbox; default-src 'none'; frame-ancestors 'none'",
+    }
+
+
+def _files(run: FoundRun) -> "Sequence[Artifact | RunFile]":
+    if run.remote is None:
+        return artifact_files(run.folder)
+    with contextlib.closing(run.remote()) as remote:
+        return remote.files()
+
+
+def _open_remote(open_run: "Callable[[], RemoteRun]", name: str) -> "tuple[RunFile, Generator[bytes]]":
+    """A file of a run on another host, and its content, which closes the connection when it ends."""
+    remote = open_run()
+    try:
+        file, content = remote.read_file(name)
+    except BaseException:
+        remote.close()
+        raise
+
+    def pieces() -> Generator[bytes]:
+        try:
+            yield from content
+        finally:
+            remote.close()
+
+    return file, pieces()
 
 
 def _file_pieces(descriptor: int, size: int) -> Generator[bytes]:
@@ -188,8 +240,8 @@ def _file_pieces(descriptor: int, size: int) -> Generator[bytes]:
             yield piece
 
 
-def _pieces(folder: str, containing: str | None) -> Generator[bytes]:
-    with Log(folder) as log:
+def _pieces(opened: Log, containing: str | None) -> Generator[bytes]:
+    with opened as log:
         start = log.body_start()
         if containing is None:
             yield from (piece for _, piece in log.chunks(start))
@@ -233,7 +285,7 @@ def search_main() -> int:
     request = json.loads(sys.stdin.read())
     try:
         found = LogPages().search(
-            request["folder"],
+            local_log(request["folder"]),
             request["text"],
             regex=request["regex"],
             case=request["case"],

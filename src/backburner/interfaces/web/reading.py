@@ -4,7 +4,7 @@ import contextlib
 import os
 import re
 from collections.abc import Sequence
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from backburner.core import formatting, ids, task_text
 from backburner.core.errors import BackburnerError, BadInput, TaskNotFound
@@ -19,10 +19,12 @@ from backburner.services.app import App
 from backburner.services.overview import MAX_ROWS, needs_person
 from backburner.system.log_file import NAME
 
+if TYPE_CHECKING:
+    from backburner.services.remote_run import RemoteRun
+
 _STATUSES = {*map(str, RunState), *map(str, TaskState)}
 _MAX_CHILDREN = 1000
 _UPCOMING = 5
-_MAX_RUNS = 100_000
 
 
 class BoardQuery(TypedDict, total=False):
@@ -111,14 +113,15 @@ def task(app: App, call: Call) -> dict[str, object]:
     task, run = entry
     changes = _changes(app, entry, call)
     details = task_text.inspection_json(app.runs.inspect(entry))
-    folder = app.runs.folder(entry) if run else None
+    is_elsewhere = run is not None and app.runs.is_elsewhere(run)
+    folder = app.runs.folder(entry) if run and not is_elsewhere else None
     upcoming = [formatting.iso(slot) for slot in upcoming_slots(app, entry)]
     return {
         **one_row(app, entry),
         "details": details,
         "folder": folder,
         "log": app.runs.log_path(entry) or None,
-        "output_removed": bool(run and run.started_at and not os.path.exists(app.runs.log_path(entry))),
+        "output_removed": bool(run and run.started_at and not is_elsewhere and not os.path.exists(app.runs.log_path(entry))),
         "env": ids.masked(task.spec.env),
         "next_runs": upcoming,
         "children": len(app.queries.descendants_of(session_of(task))) if task.spec.agent_name is not None else 0,
@@ -192,25 +195,22 @@ def runs(app: App, call: Call) -> dict[str, object]:
 def run(app: App, call: Call) -> dict[str, object]:
     """One run of a task."""
     entry, found = find_run(app, call)
-    size = None
+    size, remote = None, app.runs.remote(found.run_id)
     with contextlib.suppress(OSError):
-        size = os.path.getsize(os.path.join(app.home.folder(found.folder), NAME))
-    about = {"task_id": entry.task.task_id, "folder": app.home.folder(found.folder), "has_output": bool(size), "size": size}
+        size = _size_elsewhere(remote) if remote else os.path.getsize(os.path.join(app.home.folder(found.folder), NAME))
+    folder = None if remote else app.home.folder(found.folder)
+    about = {"task_id": entry.task.task_id, "folder": folder, "has_output": bool(size), "size": size}
     return {**task_text.run_json(found), "n": found.n, **about}
+
+
+def _size_elsewhere(remote: "RemoteRun") -> int:
+    with remote.open_log() as log:
+        return log.size
 
 
 def find_run(app: App, call: Call) -> tuple[Entry, Run]:
     """The run that a request names by its id, or the latest run of the task that it names."""
-    reference = call.path["id"]
-    entry = app.queries.find(reference, call.caller)
-    if entry.run is None:
-        raise TaskNotFound(task_id=f"{entry.task.task_id} (run)")
-    if not ids.is_later_run(reference, entry.task.task_id) or entry.run.run_id == reference:
-        return entry, entry.run
-    for found in app.queries.history(entry, _MAX_RUNS):
-        if found.run_id == reference:
-            return entry, found
-    raise TaskNotFound(task_id=reference)
+    return app.queries.find_run(call.path["id"], call.caller)
 
 
 def events_of_task(app: App, call: Call) -> dict[str, object]:

@@ -144,7 +144,7 @@ class Run(TypedDict, total=False):
 
 class RunDetails(Run, total=False):
     task_id: str
-    folder: str
+    folder: str | None
     has_output: bool
     size: int | None
 
@@ -262,6 +262,7 @@ class LogPart(TypedDict):
     more: bool
     live: bool
     removed: bool
+    note: NotRequired[str]
 
 
 class LogHit(TypedDict):

@@ -8,11 +8,11 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncGenerator, Mapping
-from typing import Any
+from collections.abc import AsyncGenerator, Generator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from backburner.core import formatting
-from backburner.core.errors import BackburnerError, LedgerUnavailable
+from backburner.core.errors import BackburnerError, HostUnreachable, LedgerUnavailable
 from backburner.interfaces.web.calls import Call
 from backburner.interfaces.web.home import counts
 from backburner.interfaces.web.logs import FoundRun, locate
@@ -22,6 +22,10 @@ from backburner.services.async_app import AsyncApp
 from backburner.system.file_watch import FileWatch
 from backburner.system.log_file import NAME, Log, position_of
 
+if TYPE_CHECKING:
+    from backburner.services.remote_run import RemoteRun
+    from backburner.system.remote_log import RemoteLog
+
 MAX_STREAMS = 64
 MAX_FOLLOWED = 8
 FLUSH_SECONDS = 0.04  # between two pieces of output for one client
@@ -30,6 +34,7 @@ COMMENT_SECONDS = 15.0
 _PROGRESS_SECONDS = 2.0
 _MAX_EVENTS = 10_000
 _POLL_SECONDS = 0.5
+_GROWTH_SECONDS = 0.1  # how long to wait for output of another host before others get their turn
 _PIECE_BYTES = 64 << 10
 _MAX_BEHIND_BYTES = 1 << 20
 _MAX_CHARACTER_BYTES = 4
@@ -41,11 +46,35 @@ class Followed:
 
     def __init__(self, run: FoundRun, offset: int) -> None:
         self.run, self.offset, self.is_live = run, offset, run.is_live
+        self._remote: RemoteRun | None = None
+        self._log: RemoteLog | None = None
+
+    @contextlib.contextmanager
+    def _open(self) -> Generator[Log]:
+        """The log as it is now. That of another host stays open, because it has a connection of its own."""
+        if self.run.remote is None:
+            with Log(self.run.folder) as log:
+                yield log
+            return
+        if self._remote is None:
+            self._remote = self.run.remote()
+        if self._log is None or self._log.growth is None or not self.is_live:
+            self._log = self._remote.open_log()
+        else:
+            self._log.growth.wait(_GROWTH_SECONDS)
+        yield self._log
+        self._log.forget(self.offset)
+
+    def close(self) -> None:
+        if self._log:
+            self._log.close()
+        if self._remote:
+            self._remote.close()
 
     def read(self) -> dict[str, object] | None:
         """The next piece of the output; None if there is nothing new. `live` is false in the last one."""
         try:
-            with Log(self.run.folder) as log:
+            with self._open() as log:
                 start, size = log.position(self.offset), log.size
                 gap = 0
                 if size - start > _MAX_BEHIND_BYTES:
@@ -56,7 +85,7 @@ class Followed:
                     data, after = _whole(data, after)
                 begin, self.offset = log.cursor(start), log.cursor(after)
                 is_over = not self.is_live and after >= size
-        except FileNotFoundError:
+        except (FileNotFoundError, HostUnreachable):
             begin, gap, data, is_over = self.offset, 0, b"", not self.is_live
         if not data and not gap and not is_over:
             return None
@@ -120,6 +149,8 @@ class Hub:
 
     def remove(self, client: Client) -> None:
         self.clients.discard(client)
+        for followed in client.followed:
+            asyncio.get_running_loop().run_in_executor(None, followed.close)
         self._watched = {number: other for number, other in self._watched.items() if other is not client}
         if not self.clients and self._task is not None:
             self._task.cancel()
@@ -314,6 +345,7 @@ class Stream:
                 messages.append(_message("log", piece))
                 if not piece["live"]:
                     client.followed.remove(followed)
+                    await asyncio.to_thread(followed.close)
                 else:
                     client.woken.set()  # there may be more
         return messages
