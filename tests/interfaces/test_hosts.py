@@ -107,6 +107,9 @@ def test_a_command_runs_in_a_lane_on_the_host_that_serves_it(new_host: NewHost) 
     wait_until(lambda: has_status(here, task_id, "completed"), "the command to end", WAIT)
     assert b"done" in (there.folder(task_id) / "output.log").read_bytes() and not (here.folder(task_id) / "output.log").exists()
     assert not here.engine  # nobody needed it
+    assert "Where: host there\n" in here.ok("status", task_id) and "Where:" not in there.ok("status", task_id)
+    assert "(on there)" in here.ok("list") and "(on there)" not in there.ok("list")
+    assert here.status(start(here, "true", "--lane", "cpu"))["where"] == "lane cpu, which no active host serves"
 
 
 def test_a_command_runs_on_a_named_host_with_its_environment(new_host: NewHost) -> None:
@@ -147,7 +150,7 @@ def test_a_dead_host_is_suspected_reported_once_and_given_up_by_a_person(new_hos
     assert here.cli("hosts", "forget", "there").returncode == 2
     kill_host(there)
     wait_until(lambda: state_of(here, "there") == "suspected", "the host to be suspected", WAIT)
-    assert has_status(here, task_id, "running")
+    assert has_status(here, task_id, "running") and "host there, out of reach since 20" in here.ok("status", task_id)
     notices = here.json("inbox")
     assert [notice["text"].startswith("Host there does not answer. 1 run is there") for notice in notices] == [True]  # type: ignore[attr-defined]
     here.ok("hosts", "forget", "there")
@@ -240,3 +243,40 @@ def test_joining_needs_tables_and_a_free_name(new_host: NewHost, home_cli: HomeC
     finally:
         home_cli.stop_engine()
         postgres_server.administer("DROP DATABASE joined WITH (FORCE)")
+
+
+def test_a_drained_worker_finishes_and_takes_nothing_else(new_host: NewHost) -> None:
+    here, there = new_host("here"), new_host("there", "gpu")
+    first = start(here, until("go"), "--lane", "gpu")
+    wait_until(lambda: is_running(here, there, first), "the command to run", WAIT)
+    there.ok("worker", "--drain")
+    wait_until(lambda: "no more runs of lanes are taken" in (there.root / "engine.log").read_text(), "the worker to notice", WAIT)
+    second = start(here, "true", "--lane", "gpu")
+    (here.cwd / "go").touch()
+    wait_until(lambda: has_status(here, first, "failed"), "the first command to end", WAIT)
+    assert here.status(second)["where"] == "lane gpu, which no active host serves" and has_status(here, second, "pending")
+    there.stop_engine()
+    start_engine(there.home, there.environ)
+    wait_until(lambda: has_status(here, second, "completed"), "the worker to serve the lane again", WAIT)
+
+
+def test_what_may_run_twice_runs_again_after_the_server_was_away(new_host: NewHost, postgres_server: PostgresServer) -> None:
+    """Nobody could say that the host lives, so its enforcer ended the run; nobody else could take it, so the host gives it back itself."""
+    here, there = new_host("here"), new_host("there", "gpu")
+    script = "echo begun; [ ! -e second ] || exit 0; while :; do sleep 0.02; done"
+    task_id, once = start(here, script, "--lane", "gpu", "--rerun"), start(here, until("go"), "--lane", "gpu")
+    for name in (task_id, once):
+        wait_until(lambda name=name: is_running(here, there, name), "the commands to run", WAIT)
+    (here.cwd / "second").touch()
+    postgres_server.stop()
+    try:
+        wait_until((there.folder(task_id) / ".lease-over").exists, "the enforcer to end the run", WAIT)
+    finally:
+        postgres_server.start()
+    wait_until(lambda: has_status(here, task_id, "completed"), "the second run to end", WAIT)
+    assert has_status(here, once, "running")
+    (here.cwd / "go").touch()
+    wait_until(lambda: has_status(here, once, "failed"), "the other command to end", WAIT)
+    assert here.status(once)["exit_code"] == 7 and here.json("inbox", "--read") != []
+    kinds = here.ok("events", "--limit", "0").split()
+    assert "host_suspected" not in kinds and "host_fenced" not in kinds

@@ -92,8 +92,12 @@ class EngineSupervisor:
         return self._live_work.is_here(run)
 
     def engine_needed(self) -> bool:
-        """Return whether a schedule, a delivery or a source needs a running engine."""
-        return self._live_work.next_slot_at(everywhere=False) is not None or self._delivery_store.integrations_needed()
+        """Return whether a schedule, a delivery, a source or an approval on another host needs a running engine."""
+        return (
+            self._live_work.next_slot_at(everywhere=False) is not None
+            or self._live_work.approvable_elsewhere()
+            or self._delivery_store.integrations_needed()
+        )
 
     def is_idle(self) -> bool:
         """Return whether no run is live and nothing else needs a running engine."""

@@ -215,6 +215,10 @@ class EngineUnavailable(BackburnerError):
     """The engine did not start: {message}. See its log: {log}"""
 
 
+class HostFenced(BackburnerError):
+    """Exiting, because another host could not reach this one and has given it up; the next engine begins anew."""
+
+
 class LedgerUnavailable(BackburnerError):
     """Cannot use the ledger {path}: {message}."""
 

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from backburner.core import formatting, task_table
 from backburner.core.ids import outside_id, slug
@@ -163,9 +163,12 @@ def print_json(value: object) -> None:
     print(json.dumps(value, indent=2 if sys.stdout.isatty() else None))
 
 
-def table(entries: Sequence[Entry], now: int, *, plain: bool = False) -> str:
-    """Format tasks as a table, newest last. A narrow terminal gets IDs without their dates, and fewer columns; `plain` ignores it."""
-    return task_table.table([_row(entry, now) for entry in entries], plain=plain)
+def table(entries: Sequence[Entry], now: int, *, plain: bool = False, hosts: Mapping[str, str] | None = None) -> str:
+    """Format tasks as a table, newest last. A narrow terminal gets IDs without their dates, and fewer columns; `plain` ignores it.
+
+    `hosts` are the names of the other hosts by their ids.
+    """
+    return task_table.table([_row(entry, now, hosts) for entry in entries], plain=plain)
 
 
 def bar(fraction: float, width: int) -> str:
@@ -196,17 +199,19 @@ def live_line(entry: Entry, progress: "Progress | None", waits_for: str | None, 
     return cut(prefix + " · ".join(parts), width)
 
 
-def rows(entries: Sequence[Entry], now: int) -> str:
+def rows(entries: Sequence[Entry], now: int, hosts: Mapping[str, str] | None = None) -> str:
     """Format tasks for other programs: one per line, with fields separated by tabs."""
-    return task_table.tab_separated([_row(entry, now) for entry in entries])
+    return task_table.tab_separated([_row(entry, now, hosts) for entry in entries])
 
 
-def _row(entry: Entry, now: int) -> tuple[str, str, str, str, str]:
+def _row(entry: Entry, now: int, hosts: Mapping[str, str] | None = None) -> tuple[str, str, str, str, str]:
     run = entry.run
     elapsed = formatting.elapsed(entry, now)
     text = clean(entry.task.spec.description) or masked_line(entry.task.spec.command.words, entry.task.spec.command.shell)
     if entry.task.is_recurring:
         text = _recurring_row(entry, now, text)
+    if hosts and run and run.host in hosts:
+        text += f" (on {visible(hosts[run.host])})"
     return entry.task.task_id, entry.status, formatting.local_time(run.started_at if run else None), formatting.duration(elapsed), text
 
 
@@ -251,9 +256,19 @@ class Details(NamedTuple):
 
 
 def details(
-    entry: Entry, now: int, output: bytes, log: str, inspection: "RunInspection", when: str = "", runs: Sequence[Run] = ()
+    entry: Entry,
+    now: int,
+    output: bytes,
+    log: str,
+    inspection: "RunInspection",
+    when: str = "",
+    runs: Sequence[Run] = (),
+    where: str = "",
 ) -> Details:
-    """Format the details of one task for a person. `when` describes its schedule, `runs` are its latest runs, if it is recurring."""
+    """Format the details of one task for a person. `when` describes its schedule, `runs` are its latest runs, if it is recurring.
+
+    `where` is the host or the lane of its latest run, if that is not this host.
+    """
     task, run = entry
     lines = [f"Task: {task.task_id}", f"Status: {colour(entry.status)}"]
     if task.spec.name:
@@ -265,6 +280,8 @@ def details(
     if task.spec.description:
         lines.append(f"Description: {clean(task.spec.description)}")
     lines.append(f"Directory: {visible(task.spec.cwd)}")
+    if where:
+        lines.append(f"Where: {visible(where)}")
     if task.restarted_from:
         lines.append(f"Restarted from: {task.restarted_from}")
     lines += _order_lines(entry, inspection)

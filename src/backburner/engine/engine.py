@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from backburner.coordination.daemon_process import DaemonProcess
 from backburner.coordination.launcher import process_command, rotate_log
 from backburner.core.claims import ClaimedRun
-from backburner.core.errors import BackburnerError
+from backburner.core.errors import BackburnerError, HostFenced
 from backburner.core.models import AGENT_LANE, ENGINE, LOCAL_AGENT_LANE, TRACE_CURSOR, ProcessId, Run
 from backburner.core.ports import Executor, Outcome
 from backburner.core.queues import lane_of, lanes_served
@@ -55,6 +55,7 @@ class Engine:
         self._suggestion_timer: asyncio.TimerHandle | None = None
         self._clean_up_timer: asyncio.TimerHandle | None = None
         self._cleaning: asyncio.Task[None] | None = None
+        self._draining: asyncio.Task[None] | None = None
         loop = asyncio.get_running_loop()
         self._stop_hearing = parts.changes.hear_other_hosts(lambda: _call_in(loop, self._other_host_called))
         config = parts.config.current
@@ -91,6 +92,7 @@ class Engine:
             runner.tick()
         if self._lanes:
             self._lanes.tick()
+            self._drain(self._lanes)
         if self._parts.config.problem:
             return
         self._parts.proposals.expire_overdue()
@@ -106,12 +108,13 @@ class Engine:
         """Whether anything runs, is scheduled, or must be delivered or watched."""
         return bool(
             self._runner.busy
-            or self._lanes
+            or (self._lanes and self._draining is None)
             or any(runner.busy for runner in self._lane_runners.values())
             or (self._cleaning and not self._cleaning.done())
             or self._parts.live_work.active_runs()
             or self._parts.live_work.pending_runners()
             or (self._parts.config.current.flag("tasks.enabled") and self._parts.live_work.next_slot_at(everywhere=False) is not None)
+            or self._parts.live_work.approvable_elsewhere()
             or INTEGRATIONS_PROCESS in self._children
             or (self._leads_integrations and self._parts.deliveries.integrations_needed())
             or (self._leads and self._has_models() and self._parts.suggestions.next_at() is not None)
@@ -165,6 +168,12 @@ class Engine:
             runner = self._lane_runners.setdefault(lane, self._new_runner(self._parts.runs, f"{ENGINE}/{lane}"))
             runner.cap = config.lanes.get(lane, 0) if may_start else 0
 
+    def _drain(self, lanes: "LaneWork") -> None:
+        """If somebody has asked for it, take nothing from the lanes any more."""
+        if self._membership and self._membership.is_draining and self._draining is None:
+            log.info("no more runs of lanes are taken, until the engine starts again")
+            self._draining = asyncio.get_running_loop().create_task(lanes.close())
+
     def _runner_of(self, run: Run) -> Runner:
         """The runner that counts a run of this host."""
         lane = lane_of(run.runner)
@@ -207,7 +216,7 @@ class Engine:
 
     def _was_fenced(self) -> None:
         """Exit, because another host has given up this epoch; the next engine begins another, and takes over what is left."""
-        self._process.exit_with(BackburnerError("Exiting, because another host could not reach this one and has given it up."))
+        self._process.exit_with(HostFenced())
 
     async def close(self) -> None:
         """Stop without ending anything: commands, agents and deliveries continue, and the next engine takes them over."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from backburner.coordination.changes import ChangeFeed
 from backburner.coordination.config_file import ConfigFile
 from backburner.core.errors import BadInput
+from backburner.core.formatting import local_time
 from backburner.core.hosts import Host, HostState
 from backburner.core.models import Caller, Clock, Run
 from backburner.core.queues import MAX_LABELS, host_of, is_label, labels_of, lane_name, lane_of
@@ -80,32 +81,26 @@ class Hosts:
         self._changes.announce()
         return host
 
-    def where(self, run: Run) -> str | None:
-        """Return where a run is or may start, if that is not this host; None if it is."""
-        if not self.host_id:
-            return None
-        elsewhere = run.host or host_of(run.runner)
-        if elsewhere:
-            return None if elsewhere == self.host_id else f"host {self.name_of(elsewhere)}"
-        lane = lane_of(run.runner)
-        return f"lane {lane}" if lane else None
+    def others(self) -> dict[str, str]:
+        """Return the names of the other hosts by their ids."""
+        return {host.host_id: host.name for host in self._host_store.beats() if host.host_id != self.host_id} if self.host_id else {}
 
-    def out_of_reach_since(self, run: Run) -> int | None:
-        """Return since when the host of a run has not answered; None if it answers."""
-        host = next((host for host in self._host_store.beats() if host.host_id == run.host), None)
-        return host.changed_at if host and host.state in (HostState.SUSPECTED, HostState.FENCED) else None
-
-    def pending_because(self, run: Run) -> str | None:
-        """Return why a pending run of another place has not started, if no host can start it now."""
-        if not self.host_id:
-            return None
-        hosts = [host for host in self._host_store.beats() if host.state == HostState.ACTIVE]
-        if lane := lane_of(run.runner):
-            serving = [host for host in hosts if set(labels_of(lane)) <= set(host.lanes)]
-            if not serving:
-                return f"a host that serves the lane {lane}"
-            return f"lane {lane}: all its hosts are drained" if all(host.draining for host in serving) else None
-        target = host_of(run.runner)
-        if target and target != self.host_id and not any(host.host_id == target for host in hosts):
-            return f"host {self.name_of(target)}, whose engine is not running"
-        return None
+    def where(self, run: Run) -> str:
+        """Return where a run is or may start, and whether somebody is there; empty for this host."""
+        if not self.host_id or self.host_id in (run.host, host_of(run.runner)):
+            return ""
+        hosts = {host.host_id: host for host in self._host_store.beats()}
+        if (lane := lane_of(run.runner)) and not run.host:
+            serving = [host for host in hosts.values() if set(labels_of(lane)) <= set(host.lanes)]
+            is_served = any(host.state == HostState.ACTIVE and not host.draining for host in serving)
+            return f"lane {lane}" if is_served else f"lane {lane}, which no active host serves"
+        host = hosts.get(run.host or host_of(run.runner))
+        if host is None:
+            return ""
+        match host.state:
+            case HostState.ACTIVE:
+                return f"host {host.name}"
+            case HostState.LEFT:
+                return f"host {host.name}, whose engine is not running"
+            case HostState.SUSPECTED | HostState.FENCED:
+                return f"host {host.name}, out of reach since {local_time(host.changed_at)}"

@@ -61,6 +61,11 @@ class LiveWorkRepository:
         overdue = "SELECT task_id FROM tasks WHERE state = 'proposed' AND expires_at <= ?"
         return [row[0] for row in self._db.execute(overdue, (now,))]
 
+    def approvable_elsewhere(self) -> bool:
+        """Whether another host may approve a proposal of this one, which an engine of this home then starts."""
+        proposed = "SELECT 1 FROM tasks WHERE state = 'proposed' AND origin_host = ? LIMIT 1"
+        return bool(self.host_id and self._db.one(proposed, (self.host_id,)))
+
     def next_slot_at(self, after: int = -1, *, everywhere: bool = True) -> int | None:
         """The next time at which a recurring task is due, later than `after`; a task of this host unless `everywhere`."""
         earliest = "SELECT min(next_run_at) FROM tasks WHERE next_run_at IS NOT NULL AND next_run_at > ?"

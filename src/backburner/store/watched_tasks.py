@@ -21,4 +21,8 @@ class WatchedTasks:
         rows = self._db.execute(
             f"SELECT {TASK} FROM tasks t WHERE t.source <> '{{}}' AND t.state = 'active' AND t.kind = 'event' ORDER BY t.seq"
         )
-        return [task for task in map(task_of, rows) if task.spec.source_kind != "command"]
+        return [task for task in map(task_of, rows) if task.spec.source_kind != "command" and self._can_watch(task)]
+
+    def _can_watch(self, task: Task) -> bool:
+        """A file is on the host that the task was added on."""
+        return task.spec.source_kind != "file" or task.origin_host == self._db.host_id

@@ -40,7 +40,9 @@ class PlaceContract:
     def test_a_proposal_that_another_host_approves_runs_where_it_was_made(self, open_on: OpenOn) -> None:
         here, there = open_on("a"), open_on("b")
         propose(here)
+        assert here.live_work.approvable_elsewhere() and not there.live_work.approvable_elsewhere()
         there.tasks.approve("task_x", YES, runner=ENGINE, folder="tasks")
+        assert not here.live_work.approvable_elsewhere()
         assert claimed(there) == [] and claimed(here) == ["task_x"]
 
     def test_a_schedule_that_another_host_fires_runs_where_it_was_added(self, open_on: OpenOn) -> None:

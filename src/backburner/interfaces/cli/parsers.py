@@ -302,7 +302,7 @@ def _worker(parser: Parser) -> None:
         help="a label of the lanes to serve (default: `lanes` under [worker]); can be repeated",
     )
     parser.add_argument("--capacity", type=_count, metavar="N", help="how many of their commands run at the same time (default: 5)")
-    parser.add_argument("--drain", action="store_true", help="let the worker that is running here take nothing any more, and exit")
+    parser.add_argument("--drain", action="store_true", help="let the worker that is running here finish, and take nothing else")
 
 
 def _hosts(parser: Parser) -> None:

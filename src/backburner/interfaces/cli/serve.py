@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from backburner.core import task_text
-from backburner.core.errors import BadInput
+from backburner.core.errors import BadInput, HostFenced
 from backburner.system.home import Home
 from backburner.system.paths import locate
 
@@ -48,8 +48,12 @@ def _run_engine(home: Home, environ: dict[str, str], flags: dict[str, str], read
     home.make()
     for _ in range(_MAX_ATTEMPTS):  # another process may start an engine at the same moment
         stop_engine_on_demand(home)
-        if engine.serve(home, environ, flags, foreground=True, ready=ready):
-            return True
+        try:
+            if engine.serve(home, environ, flags, foreground=True, ready=ready):
+                return True
+        except HostFenced as error:
+            print(error, file=sys.stderr, flush=True)
+            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
     return False
 
 

@@ -36,7 +36,8 @@ def list_(app: App, caller: Caller, args: argparse.Namespace) -> int:
     elif not entries:
         hint("No background tasks in this project." if not args.all else "No background tasks.")
     else:
-        print(task_text.table(entries, now) if sys.stdout.isatty() else task_text.rows(entries, now))
+        hosts = app.hosts.others() if app.host_id else {}
+        print(task_text.table(entries, now, hosts=hosts) if sys.stdout.isatty() else task_text.rows(entries, now, hosts))
         if args.limit is None and len(entries) == LIST_LIMIT:
             hint(f"Showing the newest {LIST_LIMIT} tasks; use --limit 0 for all.")
     return 0
@@ -47,8 +48,10 @@ def status(app: App, caller: Caller, args: argparse.Namespace) -> int:
     app.runs.repair_metadata(entry)
     inspection = app.runs.inspect(entry)
     output = app.runs.tail(entry, 20, longest=_MAX_OUTPUT_BYTES) if entry.run else b""
+    where = app.hosts.where(entry.run) if app.host_id and entry.run else ""
     if args.json:
-        extra: dict[str, object] = {"output": output.decode("utf-8", "replace"), "log": app.runs.log_path(entry) or None}
+        extra: dict[str, object] = {"where": where} if app.host_id else {}
+        extra |= {"output": output.decode("utf-8", "replace"), "log": app.runs.log_path(entry) or None}
         if entry.task.spec.agent_name is not None and entry.run:
             extra |= {"usage": dict(entry.run.end.usage) or task_text.used_json(app.runs.activity(entry))}
         if entry.task.is_recurring:
@@ -62,7 +65,7 @@ def status(app: App, caller: Caller, args: argparse.Namespace) -> int:
         if entry.task.spec.source and (reason := app.triggers.broken_reason(entry.task)):
             when += f" (cannot be watched now: {reason})"
         runs = app.queries.history(entry, args.runs) if entry.task.is_recurring else ()
-        print(task_text.details(entry, now_ms(), output, app.runs.log_path(entry), inspection, when, runs))
+        print(task_text.details(entry, now_ms(), output, app.runs.log_path(entry), inspection, when, runs, where))
     return 0
 
 

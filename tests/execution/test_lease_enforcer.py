@@ -1,0 +1,66 @@
+"""The process that ends a command when the lease of its host is over."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from conftest import wait_until
+
+from backburner.execution import lease_enforcer
+from backburner.execution.lease_enforcer import KILLED, LeaseFile
+
+FAR = 3600.0
+
+
+def enforced(folder: Path, script: str) -> "subprocess.Popen[bytes]":
+    words = [sys.executable, "-IS", lease_enforcer.__file__, str(folder / "lease"), str(folder / "mark"), "sh", "-c", script]
+    return subprocess.Popen(words, cwd=folder)
+
+
+def lease_for(folder: Path, seconds: float) -> LeaseFile:
+    lease = LeaseFile(str(folder / "lease"))
+    lease.extend(time.clock_gettime(time.CLOCK_BOOTTIME) + seconds)
+    return lease
+
+
+def test_a_command_that_ends_in_time_keeps_its_exit_code(tmp_path: Path) -> None:
+    lease_for(tmp_path, FAR)
+    assert enforced(tmp_path, "exit 7").wait(60) == 7 and enforced(tmp_path, "kill -TERM $$").wait(60) == 143
+    assert not (tmp_path / "mark").exists()
+
+
+def test_a_command_is_killed_when_the_lease_is_over(tmp_path: Path) -> None:
+    lease = lease_for(tmp_path, FAR)
+    process = enforced(tmp_path, "touch begun; while :; do sleep 0.02; done")
+    wait_until((tmp_path / "begun").exists, "the command to start")
+    assert process.poll() is None
+    lease.extend(0.0)
+    assert process.wait(60) == KILLED and (tmp_path / "mark").exists()
+
+
+def test_a_command_continues_after_the_lease_was_extended(tmp_path: Path) -> None:
+    lease = lease_for(tmp_path, FAR)
+    process = enforced(tmp_path, "touch begun; until [ -e go ]; do sleep 0.02; done; exit 7")
+    wait_until((tmp_path / "begun").exists, "the command to start")
+    for seconds in (2 * FAR, FAR):
+        lease.extend(time.clock_gettime(time.CLOCK_BOOTTIME) + seconds)
+    (tmp_path / "go").touch()
+    assert process.wait(60) == 7 and not (tmp_path / "mark").exists()
+
+
+def test_nothing_is_started_without_a_lease(tmp_path: Path) -> None:
+    assert enforced(tmp_path, "touch begun").wait(60) == KILLED
+    lease_for(tmp_path, -1.0)
+    assert enforced(tmp_path, "touch begun").wait(60) == KILLED
+    assert not (tmp_path / "begun").exists() and (tmp_path / "mark").exists()
+
+
+def test_a_signal_for_the_whole_group_reaches_the_command_and_its_code_is_reported(tmp_path: Path) -> None:
+    lease_for(tmp_path, FAR)
+    script = "trap 'exit 9' TERM; touch begun; while :; do sleep 0.02; done"
+    words = [sys.executable, "-IS", lease_enforcer.__file__, str(tmp_path / "lease"), str(tmp_path / "mark"), "sh", "-c", script]
+    process = subprocess.Popen(words, cwd=tmp_path, start_new_session=True)
+    wait_until((tmp_path / "begun").exists, "the command to start")
+    subprocess.run(["kill", "-TERM", "--", f"-{process.pid}"], check=True)
+    assert process.wait(60) == 9
