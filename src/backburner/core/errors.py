@@ -33,6 +33,7 @@ BackburnerError                 exit 1
 ├── BackupFailed
 ├── RestoreFailed
 ├── EngineUnavailable
+├── HostFenced
 ├── LedgerUnavailable
 │   └── LedgerUnreachable
 ├── LedgerTooNew
