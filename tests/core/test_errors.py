@@ -44,6 +44,7 @@ EXIT_CODES = {
     "RestoreFailed": 1,
     "HomeInUse": 1,
     "EngineUnavailable": 1,
+    "HostFenced": 1,
     "LedgerUnavailable": 1,
     "LedgerTooNew": 1,
 }

@@ -161,3 +161,26 @@ def test_other_variables_with_the_same_prefix_are_ignored() -> None:
 
 def test_an_unknown_setting_in_a_flag_is_rejected() -> None:
     assert error_message(flags={"commands.nothing": "3"}).startswith("--set commands.nothing: unknown setting 'commands.nothing'")
+
+
+def test_lanes_projects_and_the_environment_of_a_worker_are_tables() -> None:
+    config = resolve(
+        '[lanes.gpu]\nmax_concurrent = 2\n[worker]\nlanes = ["gpu"]\n[worker.env]\nA = "b"\n[worker.projects]\nweb = "/srv/web"\n'
+    )
+    assert (config.lanes, config.labels, config.worker_env) == ({"gpu": 2}, ("gpu", "repo:web"), {"A": "b"})
+    assert resolve(flags={"worker.lanes": "gpu, cpu"}).labels == ("gpu", "cpu")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('[lanes."a b"]\n', "'lanes.a b' is not a valid lane"),
+        ("[lanes.x]\nsize = 1\n", "unknown key 'size' for a lane"),
+        ("[lanes.x]\nmax_concurrent = 0\n", "must be a whole number above 0"),
+        ('[worker]\nlanes = ["a b"]\n', "contains 'a b', which is not a label"),
+        ('[worker.projects]\nweb = "srv"\n', "must be a plain name with an absolute path"),
+        ("[worker.env]\nA = 1\n", "must be a table of strings"),
+    ],
+)
+def test_invalid_lanes_and_tables_of_a_worker_are_reported(text: str, problem: str) -> None:
+    assert problem in error_message(text)

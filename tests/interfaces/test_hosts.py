@@ -171,6 +171,19 @@ def test_a_host_whose_engine_and_keeper_were_killed_comes_back_with_the_exit_cod
     assert here.status(task_id)["exit_code"] == 7 and state_of(here, "there") == "active"
 
 
+def test_a_host_that_comes_back_too_late_ends_what_was_given_up(new_host: NewHost) -> None:
+    here, there = new_host("here", "cpu"), new_host("there", "gpu")
+    task_id = start(here, until("never"), "--lane", "gpu")
+    wait_until(lambda: is_running(here, there, task_id), "the command to run", WAIT)
+    kill_host(there, with_commands=False)
+    wait_until(lambda: state_of(here, "there") == "suspected", "the host to be suspected", WAIT)
+    here.ok("hosts", "forget", "there")
+    assert there.processes()  # the command goes on
+    start_engine(there.home, there.environ)
+    wait_until(lambda: "run_ended_late" in here.ok("events"), "the host to end the command", WAIT)
+    assert here.status(task_id)["result"] == "lost"
+
+
 def test_what_may_run_twice_runs_again_elsewhere_without_overlap(new_host: NewHost) -> None:
     """The engine is stopped, so nobody renews the lease of its host; only the enforcer of the run is alive."""
     here, there = new_host("here"), new_host("first", "gpu")

@@ -34,6 +34,7 @@ BackburnerError                 exit 1
 ├── BackupFailed
 ├── RestoreFailed
 ├── EngineUnavailable
+├── HostFenced
 ├── HostUnreachable
 ├── LedgerUnavailable
 │   └── LedgerUnreachable

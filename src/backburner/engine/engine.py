@@ -37,6 +37,7 @@ log = logging.getLogger("backburner")
 
 _CLEAN_UP_INTERVAL = 900.0  # seconds; old tasks are deleted about once a day, see `Retention.confirmed_time`
 _FOLDERS_PER_BATCH = 50
+_GIVEN_UP_MS = 7 * 86_400_000  # how long ago other hosts may have given up a run whose processes are ended
 _CLEAN_UP_PAUSE = 0.02  # seconds between two batches
 # seconds: new traces are collected this long before they are sent, and sent again after this long if that failed
 _TRACE_DELAY, _TRACE_RETRY_DELAY = 1.0, 30.0
@@ -68,6 +69,7 @@ class Engine:
         self._lane_runners: dict[str, Runner] = {}  # by lane; on several hosts, one for all lanes, by the name ""
         self._lanes = self._serve_lanes(config) if membership and config.labels else None
         if membership:
+            self._end_given_up()
             membership.start(lambda: _call_in(loop, process.wake), lambda: _call_in(loop, self._was_fenced))
         self._set_capacity()
         self._recovery = RunRecovery(
@@ -251,6 +253,14 @@ class Engine:
         """Another host has queued or cancelled something for this one: perhaps for another process of this home."""
         wakeups.wake_clients(self._home.socket_dir)
         self._process.wake()
+
+    def _end_given_up(self) -> None:
+        """End what is left of runs that other hosts have given up while this one did not answer."""
+        for run in self._parts.hosts.given_up(self._parts.clock() - _GIVEN_UP_MS):
+            if processes.members(run.process, run.process_tag):
+                log.warning("%s was given up by another host; its processes are ended", run.run_id)
+                processes.end_all(run.process, run.process_tag)
+                self._parts.events.append("run_ended_late", run.task_id, run.run_id, self._parts.clock())
 
     def _leave(self, membership: Membership) -> None:
         try:

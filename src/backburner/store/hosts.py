@@ -10,9 +10,9 @@ from backburner.core import light_json as json
 from backburner.core.claims import RunResult
 from backburner.core.hosts import Host, HostState, Suspicion
 from backburner.core.light_typing import TYPE_CHECKING
-from backburner.core.models import EXTERNAL, Entry, ProcessId
+from backburner.core.models import EXTERNAL, Entry, ProcessId, Run
 from backburner.core.states import LIVE, RUNNING_STATES, NoticeKind, Result, RunState
-from backburner.store.rows import ACTIVE_RUNS
+from backburner.store.rows import ACTIVE_RUNS, RUN, run_of
 
 if TYPE_CHECKING:
     from backburner.store.database import Database
@@ -137,6 +137,14 @@ class HostRepository:
             if entry is None or entry.run is None or entry.run.owner != owner or entry.run.state not in LIVE:
                 return None
             return self._run_again(entry, error, now)
+
+    def given_up(self, since: int) -> Sequence[Run]:
+        """The runs of this host that others have given up since then: their processes may still be there."""
+        rows = self._db.execute(
+            f"SELECT {RUN} FROM runs r WHERE r.host = ? AND r.result = 'lost' AND r.ended_at >= ? AND r.error LIKE 'host %'",
+            (self._db.host_id, since),
+        )
+        return [run_of(row) for row in rows]
 
     def _running(self, host_id: str) -> Sequence[Entry]:
         """The tasks with a run on a host. Waiting runs are not among them: they have no process that could be lost."""
