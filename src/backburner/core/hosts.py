@@ -8,6 +8,7 @@ from backburner.core.light_typing import NamedTuple
 BEAT_SECONDS = 2.0
 MAX_GAP_SECONDS = 3.0  # a watcher that did not reach the ledger for longer cannot say that another host was silent
 MARGIN_SECONDS = 1.0  # what may run again elsewhere is ended this long before another host may be sure that the lease is over
+GIVEN_UP = "host"  # the problem of a run that ended as lost because its host did not answer
 
 
 class HostState(StrEnum):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from backburner.core import light_json as json
 from backburner.core.claims import RunResult
-from backburner.core.hosts import Host, HostState, Suspicion
+from backburner.core.hosts import GIVEN_UP, Host, HostState, Suspicion
 from backburner.core.light_typing import TYPE_CHECKING
 from backburner.core.models import EXTERNAL, Entry, ProcessId, Run
 from backburner.core.states import LIVE, RUNNING_STATES, NoticeKind, Result, RunState
@@ -141,8 +141,8 @@ class HostRepository:
     def given_up(self, since: int) -> Sequence[Run]:
         """The runs of this host that others have given up since then: their processes may still be there."""
         rows = self._db.execute(
-            f"SELECT {RUN} FROM runs r WHERE r.host = ? AND r.result = 'lost' AND r.ended_at >= ? AND r.error LIKE 'host %'",
-            (self._db.host_id, since),
+            f"SELECT {RUN} FROM runs r WHERE r.host = ? AND r.result = 'lost' AND r.ended_at >= ? AND r.problem = ?",
+            (self._db.host_id, since, GIVEN_UP),
         )
         return [run_of(row) for row in rows]
 
@@ -159,16 +159,16 @@ class HostRepository:
         """End a run and add the next one, unless it was to be cancelled."""
         assert entry.run is not None
         if entry.run.cancel_requested_at is not None:
-            self._endings.end(entry, RunResult(entry.run.run_id, RunState.CANCELLED, Result.LOST, now, error=error))
+            self._endings.end(entry, RunResult(entry.run.run_id, RunState.CANCELLED, Result.LOST, now, error=error, problem=GIVEN_UP))
             return None
-        return self._endings.run_again(entry, RunResult(entry.run.run_id, RunState.FAILED, Result.LOST, now, error=error))
+        return self._endings.run_again(entry, RunResult(entry.run.run_id, RunState.FAILED, Result.LOST, now, error=error, problem=GIVEN_UP))
 
     def _end_lost(self, entries: Sequence[Entry], error: str, now: int) -> None:
         for entry in entries:
             assert entry.run is not None
             cancelled = entry.run.cancel_requested_at is not None
             state = RunState.CANCELLED if cancelled else RunState.FAILED
-            self._endings.end(entry, RunResult(entry.run.run_id, state, Result.LOST, now, error=error))
+            self._endings.end(entry, RunResult(entry.run.run_id, state, Result.LOST, now, error=error, problem=GIVEN_UP))
 
     def _name(self, host_id: str) -> str:
         row = self._db.one("SELECT name FROM hosts WHERE host_id = ?", (host_id,))
