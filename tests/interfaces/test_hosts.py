@@ -143,6 +143,14 @@ def test_a_running_command_is_cancelled_from_another_host(new_host: NewHost) -> 
 # -- a host that dies
 
 
+def test_a_command_for_a_lane_that_nobody_serves_says_so(new_host: NewHost) -> None:
+    home = new_host("laptop")
+    submitted = home.cli("run", "--lane", "gpu", "--", "echo", "hello")
+    assert submitted.returncode == 0
+    assert submitted.stderr == "It waits: lane gpu, which no active host serves.\n"
+    assert home.status(submitted.stdout.strip())["status"] == "pending"
+
+
 def test_a_dead_host_is_suspected_reported_once_and_given_up_by_a_person(new_host: NewHost) -> None:
     here, there = new_host("here", "cpu"), new_host("there", "gpu")
     task_id = start(here, until("go"), "--lane", "gpu")

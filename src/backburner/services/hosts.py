@@ -10,6 +10,7 @@ from backburner.core.formatting import local_time
 from backburner.core.hosts import Host, HostState
 from backburner.core.models import Caller, Clock, Run
 from backburner.core.queues import MAX_LABELS, host_of, is_label, labels_of, lane_name, lane_of
+from backburner.core.states import RunState
 from backburner.services.identity import Identity
 
 if TYPE_CHECKING:
@@ -87,20 +88,29 @@ class Hosts:
 
     def where(self, run: Run) -> str:
         """Return where a run is or may start, and whether somebody is there; empty for this host."""
+        return ", ".join(filter(None, self._place_of(run)))
+
+    def absence(self, run: Run) -> str:
+        """Return why nobody can start a pending run now, as a sentence; empty if somebody can."""
+        place, absence = self._place_of(run)
+        return f"It waits: {place}, {absence}." if absence and run.state == RunState.PENDING else ""
+
+    def _place_of(self, run: Run) -> tuple[str, str]:
+        """The host or lane of a run, and why nobody is there; both empty for this host."""
         if not self.host_id or self.host_id in (run.host, host_of(run.runner)):
-            return ""
+            return "", ""
         hosts = {host.host_id: host for host in self._host_store.beats()}
         if (lane := lane_of(run.runner)) and not run.host:
             serving = [host for host in hosts.values() if set(labels_of(lane)) <= set(host.lanes)]
             is_served = any(host.state == HostState.ACTIVE and not host.draining for host in serving)
-            return f"lane {lane}" if is_served else f"lane {lane}, which no active host serves"
+            return f"lane {lane}", "" if is_served else "which no active host serves"
         host = hosts.get(run.host or host_of(run.runner))
         if host is None:
-            return ""
+            return "", ""
         match host.state:
             case HostState.ACTIVE:
-                return f"host {host.name}"
+                return f"host {host.name}", ""
             case HostState.LEFT:
-                return f"host {host.name}, whose engine is not running"
+                return f"host {host.name}", "whose engine is not running"
             case HostState.SUSPECTED | HostState.FENCED:
-                return f"host {host.name}, out of reach since {local_time(host.changed_at)}"
+                return f"host {host.name}", f"out of reach since {local_time(host.changed_at)}"

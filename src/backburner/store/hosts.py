@@ -187,9 +187,9 @@ def _host(row: tuple) -> Host:
 
 def _suspicion_text(host: Host, found: Suspicion) -> str:
     parts = [f"Host {host.name} does not answer."]
+    if found.run_again:
+        parts.append(f"{len(found.run_again)} of its runs {'is' if len(found.run_again) == 1 else 'are'} run again elsewhere.")
     if found.unknown:
         runs = "1 run is there, and whether it goes on" if found.unknown == 1 else f"{found.unknown} runs are there, and whether they go on"
         parts.append(f"{runs} is not known. If the host does not come back: backburner hosts forget {host.name}")
-    if found.run_again:
-        parts.append(f"{len(found.run_again)} of its runs {'is' if len(found.run_again) == 1 else 'are'} run again elsewhere.")
     return " ".join(parts)

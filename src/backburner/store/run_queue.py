@@ -184,7 +184,7 @@ class RunQueueRepository:
                 self._endings.end(entry, RunResult(run_id, RunState.CANCELLED, Result.SIGNAL, now, error="it was stopped"))
             elif self._is_over(task_id, kind, target):
                 self._waiting.requeue(run_id, now, task_id=task_id)  # the other task ended before the run was suspended
-            elif entry.task.is_recurring:
+            elif entry.task.is_recurring or (kind is WaitKind.APPROVAL and entry.task.spec.order.place):
                 self._notify_waiting(entry, reason, kind, target, asked, now)
 
     def resume_suspended(self, run_id: str, now: int) -> None:
@@ -232,7 +232,7 @@ class RunQueueRepository:
                 assert_never(kind)
 
     def _notify_waiting(self, entry: Entry, reason: str, kind: WaitKind, target: str | None, asked: str | None, now: int) -> None:
-        """Notify the user, each time, that a recurring task waits for something that only they can answer."""
+        """Notify the user, each time, that a recurring task, or one for another host, waits for something that only they can answer."""
         answer_id = entry.task.task_id
         if kind is WaitKind.INTERACTIVE:
             return

@@ -548,6 +548,14 @@ class RunQueueContract:
         assert waiting_agent_run(ledger, "task_b", waits_for=(WaitKind.REATTACH, None), priority=1).state == RunState.PENDING
         assert waiting_agent_run(ledger, "task_c", waits_for=(WaitKind.INTERACTIVE, AGENT_LANE), priority=1).state == RunState.PENDING
 
+    def test_the_user_is_notified_when_another_host_asks_for_approval(self, ledger: Ledger) -> None:
+        submit(ledger, "task_x", place="/gpu")
+        (work,) = ledger.runs.claim("engine/gpu", OURS, 1, NOW)
+        ledger.runs.suspend(work.run.run_id, OURS, "on host gpu1, pip installs packages", NOW + 1, asked="print1")
+        (notice,) = ledger.notices.notices()
+        assert notice.kind == NoticeKind.WAITING
+        assert "on host gpu1, pip installs packages" in notice.text and "backburner approve task_x" in notice.text
+
     def test_the_user_is_notified_each_time_a_recurring_task_waits_for_them(self, ledger: Ledger) -> None:
         recurring(ledger)
         propose(ledger, "task_p")

@@ -204,6 +204,8 @@ def _report(app: App, caller: Caller, entry: Entry, args: "Namespace", extra: di
         if not args.json:
             print(task_id)
         raise ApprovalRequired(task_id=task_id, reason="; ".join(entry.task.decision.reasons))
+    if entry.task.spec.order.place and (absence := app.hosts.absence(entry.run)):
+        print(absence, file=sys.stderr)
     if args.wait is None and not args.json:
         print(task_id)
         if sys.stderr.isatty():
