@@ -45,6 +45,7 @@ EXIT_CODES = {
     "HomeInUse": 1,
     "EngineUnavailable": 1,
     "HostFenced": 1,
+    "HostUnreachable": 1,
     "LedgerUnavailable": 1,
     "LedgerTooNew": 1,
 }

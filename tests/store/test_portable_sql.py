@@ -16,6 +16,7 @@ _ADAPTERS = (
     "postgres_dispatch.py",
     "postgres_listener.py",
     "postgres_requests.py",
+    "postgres_roles.py",
     "postgres_schema.py",
     "migrations.py",
     "__init__.py",
@@ -77,7 +78,7 @@ def test_each_pattern_finds_an_example(what: str, text: str) -> None:
     ("library", "adapter"),
     [
         ("apsw", {"sqlite.py"}),
-        ("psycopg", {"postgres.py", "postgres_dispatch.py", "postgres_listener.py", "postgres_schema.py"}),
+        ("psycopg", {"postgres.py", "postgres_dispatch.py", "postgres_listener.py", "postgres_roles.py", "postgres_schema.py"}),
     ],
 )
 def test_only_the_adapter_imports_the_database_library(library: str, adapter: set[str]) -> None:
