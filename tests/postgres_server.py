@@ -111,8 +111,9 @@ class PostgresServer:
     def create_roles(self) -> None:
         """Create the roles of people, workers and agents, and a login for each."""
         for login, role in ((PERSON, "bb_person"), (WORKER, "bb_worker"), (AGENT, "bb_agent")):
-            if not self.administer(f"SELECT 1 FROM pg_roles WHERE rolname = '{role}'"):
-                self.administer(f"CREATE ROLE {role}; CREATE ROLE {login} LOGIN IN ROLE {role}")
+            for name, options in ((role, ""), (login, f"LOGIN IN ROLE {role}")):
+                if not self.administer(f"SELECT 1 FROM pg_roles WHERE rolname = '{name}'"):
+                    self.administer(f"CREATE ROLE {name} {options}")
 
     def require_password(self, user: str, password: str) -> None:
         """Create a user that must give a password, unlike the others."""

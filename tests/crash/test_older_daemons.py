@@ -5,8 +5,20 @@ from conftest import HomeCli, wait_until
 
 from backburner.system import processes
 
-# Reverses migrations 13 to 18.
+# Reverses migrations 13 to 19.
 TO_VERSION_12 = """
+    DROP TABLE host_responses;
+    DROP TABLE host_requests;
+    DROP TABLE output_excerpts;
+    DROP TABLE folders_to_delete;
+    DROP TABLE hosts;
+    ALTER TABLE tasks DROP COLUMN place;
+    ALTER TABLE tasks DROP COLUMN rerun;
+    ALTER TABLE tasks DROP COLUMN origin_host;
+    ALTER TABLE runs DROP COLUMN host;
+    ALTER TABLE runs DROP COLUMN epoch;
+    ALTER TABLE sessions DROP COLUMN host;
+    ALTER TABLE interactive_leases DROP COLUMN host;
     DROP TABLE home;
     DROP TABLE challenges;
     DROP TABLE passkeys;

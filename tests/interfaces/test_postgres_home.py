@@ -183,8 +183,9 @@ def test_without_tables_every_command_says_how_to_create_them(home_cli: HomeCli,
         home_cli.configure(f'{CONFIG}\n[store]\nurl = "{url}"\n')
         done = home_cli.cli("run", "--", "true")
         assert done.returncode == 1 and "it has no tables yet; create them with: backburner migrate" in done.stderr
-        assert home_cli.ok("migrate") == f"Created the tables of the ledger {url}.\n"
-        assert home_cli.ok("migrate") == f"The ledger {url} is up to date.\n"
+        # What follows depends on whether the server has the roles already.
+        assert home_cli.ok("migrate").startswith(f"Created the tables of the ledger {url}.\n")
+        assert home_cli.ok("migrate").startswith(f"The ledger {url} is up to date.\n")
         assert home_cli.finish("true")["status"] == "completed"
     finally:
         home_cli.stop_engine()

@@ -18,7 +18,6 @@ from backburner.core.errors import BadInput
 from backburner.core.grants import Grant
 from backburner.core.light_typing import TYPE_CHECKING
 from backburner.core.models import SANDBOX, Entry, Submission, Task
-from backburner.core.ports import CannotStart
 from backburner.core.queues import host_of, lane_of
 from backburner.core.recurring import tools_of
 from backburner.core.sandbox import Sandbox, Support
@@ -222,6 +221,8 @@ class Gate:
             return Recheck()
         reasons, name = "; ".join(verdict.reasons), "" if is_ours else self._hosts.own_name
         if verdict.decision == Decision.DENY and not is_ours:
+            from backburner.core.ports import CannotStart  # slow to import, and only a host of several needs it
+
             raise CannotStart(f"host {name} denies it: {reasons}", _DENIED)
         reason = f"it was allowed when it was submitted, but no longer is: {reasons}" if is_ours else f"on host {name}, {reasons}"
         return Recheck(reason=reason, fingerprint=self.fingerprint(submission))

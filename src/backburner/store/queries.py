@@ -161,11 +161,13 @@ class QueryRepository:
         return [*found.values()]
 
     def environment(self, task_id: str) -> dict[str, str]:
-        """The environment that a task was submitted with; that of this host if it was submitted on another one."""
+        """The environment that a task was submitted with; that of this host if it was submitted on another one; empty for an unknown task."""
         row = self._db.one(
             "SELECT e.body FROM tasks t JOIN environments e ON e.environment_id = t.environment_id WHERE t.task_id = ?", (task_id,)
         )
-        text = self._db.private_text(row[0]) if row else None
+        if not row:
+            return {}
+        text = self._db.private_text(row[0])
         return json.loads(text) if text else dict(self._db.host_environment)
 
     def requested_by(self, session: str) -> Sequence[str]:

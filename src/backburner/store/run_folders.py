@@ -1,7 +1,8 @@
 """Remembers the folders of deleted runs that are on other hosts."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+
+from backburner.core.light_typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from backburner.store.database import Database

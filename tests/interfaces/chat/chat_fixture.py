@@ -55,6 +55,10 @@ class Chats:
             terminal.wait(lambda t: any(line.startswith(("›", ">")) for line in t.lines))
         return terminal
 
+    def cancel_turn(self) -> None:
+        """End the chat, and with it the answer that is still being written."""
+        self.home_cli.ok("sessions", "end", chat_session(self))
+
     def requests(self, text: str) -> list[Json]:
         """The requests to the model that contain a text."""
         return [request for request in list(self.model.requests) if text in str(request)]

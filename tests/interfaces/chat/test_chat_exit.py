@@ -24,7 +24,7 @@ def test_a_message_entered_right_before_exit_is_sent(chats: Chats) -> None:
     with chats.open("--resume") as terminal:
         terminal.wait("› hang")
         terminal.wait("Esc stops the answer")
-    chats.home_cli.ok("cancel", "last")
+    chats.cancel_turn()
 
 
 def test_a_message_entered_before_the_home_is_open_is_sent_or_reported(chats: Chats) -> None:
@@ -44,7 +44,7 @@ def test_unsent_messages_are_shown_at_exit(chats: Chats) -> None:
         terminal.type(CTRL_D)
         terminal.ended()
         assert "Not sent: say this later" in terminal.history
-    chats.home_cli.ok("cancel", "last")
+    chats.cancel_turn()
 
 
 def test_sigterm_restores_the_terminal(chats: Chats) -> None:

@@ -100,7 +100,7 @@ def test_keys_in_every_state(chats: Chats) -> None:
         terminal.type(CTRL_D)
         assert terminal.ended() == 0
         assert "The agent continues in the background" in terminal.history
-    chats.home_cli.ok("cancel", "last")
+    chats.cancel_turn()
 
 
 def test_a_paste_of_a_megabyte_is_shown_short_and_sent_whole(chats: Chats) -> None:
