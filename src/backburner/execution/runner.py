@@ -185,6 +185,8 @@ class Runner:
             if checked.sandbox != work.run.sandbox:
                 self._queue.record_sandbox(work.run.run_id, self._owner, checked.sandbox)
                 work = work._replace(run=work.run._replace(sandbox=checked.sandbox))
+            if checked.rule:
+                work = work._replace(task=work.task._replace(decision=work.task.decision._replace(rule=checked.rule)))
             handle = self._executor.launch(work)
         except CannotStart as error:
             self._fail_start(work, folder, error)

@@ -218,7 +218,7 @@ class Gate:
         if verdict.sandbox and (task.is_unapproved or not is_ours):
             return Recheck(sandbox=verdict.sandbox.to_json())
         if verdict.decision == Decision.ALLOW:
-            return Recheck()
+            return Recheck(rule="" if is_ours else verdict.rule)
         reasons, name = "; ".join(verdict.reasons), "" if is_ours else self._hosts.own_name
         if verdict.decision == Decision.DENY and not is_ours:
             from backburner.core.ports import CannotStart  # slow to import, and only a host of several needs it
