@@ -6,6 +6,7 @@ are processes of this machine that share a socket, and a test that needs more fa
 
 import contextlib
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -50,7 +51,7 @@ class Host(HomeCli):
     def __init__(self, world: "ThreeHosts", name: str, settings: str) -> None:
         super().__init__(world.folder / name, world.shared)
         self.name, self._world = name, world
-        self.configure(_CONFIG % (world.url(name), json.dumps([LANE, f"on-{name}"])) + settings)
+        self.configure(_CONFIG % (world.url(name), json.dumps([LANE])) + settings)
         _join(self, world.database, name)
 
     def start(self) -> None:
@@ -156,6 +157,11 @@ class ThreeHosts:
     def lives(self, task_id: str) -> list[Lifetime]:
         return [life for life in lifetimes(self.record) if life.run_id.split(".")[0] == task_id]
 
+    def ticks(self, task_id: str, host: Host) -> int:
+        """How often a command has ticked on a host."""
+        lines = [line.split() for line in self.record.read_text().splitlines()]
+        return sum(words[0].split(".")[0] == task_id and words[1] == host.name for words in lines)
+
     def host_of(self, task_id: str) -> Host:
         """The host of the newest run of a task that has begun."""
         return self.named(self.lives(task_id)[-1].host)
@@ -227,8 +233,9 @@ class ThreeHosts:
         among = ", ".join(f"'{kind}'" for kind in wanted)
         return dict(self.sql(f"SELECT kind, count(*)::int FROM events WHERE kind IN ({among}) GROUP BY kind"))  # type: ignore[arg-type]
 
-    def notices(self) -> list[str]:
-        return [text for (text,) in self.sql("SELECT text FROM notices ORDER BY notice_id")]
+    def notices(self, part: str) -> list[str]:
+        """The notices whose text contains some words, such as the ID of a task."""
+        return [text for (text,) in self.sql("SELECT text FROM notices ORDER BY notice_id") if re.search(rf"\b{part}\b", text)]
 
     def listeners(self) -> int:
         """How many connections of the hosts listen for jobs. A connection that listens has done nothing else since."""
