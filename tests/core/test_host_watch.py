@@ -46,6 +46,13 @@ def test_the_time_in_which_a_read_was_on_its_way_counts_for_the_other_host() -> 
     assert watch.silent() == [host()]
 
 
+def test_the_time_at_which_a_host_will_be_silent_is_known_before() -> None:
+    assert HostWatch("a", LEASE).next_silent_at() == float("inf")
+    assert watched(*every(2, 5, host(), start=1)).next_silent_at() == 1 + LEASE
+    assert watched(*every(2, 5, host(), start=1), (7, host(beat=1))).next_silent_at() == 7 + LEASE
+    assert watched((1, host(state=HostState.LEFT))).next_silent_at() == float("inf")
+
+
 def test_hosts_that_left_or_are_suspected_are_not_suspected_again() -> None:
     for state in (HostState.LEFT, HostState.SUSPECTED, HostState.FENCED):
         assert watched(*every(2, 20, host(state=state))).silent() == []

@@ -56,6 +56,7 @@ class HostWatch:
         self._seen: dict[str, tuple[tuple[int, int], float]] = {}  # the last beat of each host, and when it was first read without a gap
         self._first: dict[str, tuple[tuple[int, int], float]] = {}  # the same, whatever gaps there were
         self._read_at: float | None = None
+        self._hosts: Sequence[Host] = ()
 
     def note(self, hosts: Iterable[Host], sent: float, received: float) -> None:
         """Note what one read of the ledger has found, which was sent and received at these times."""
@@ -72,6 +73,12 @@ class HostWatch:
     def silent(self) -> Sequence[Host]:
         """The active hosts that did not beat for a lease, although the ledger could be reached all the time."""
         return [host for host in self._hosts if host.state == HostState.ACTIVE and self._is_silent(host)]
+
+    def next_silent_at(self) -> float:
+        """When an active host will have been silent for a lease, if it does not beat before; infinity if there is none."""
+        return min(
+            (self._seen[host.host_id][1] + self._lease for host in self._hosts if host.state == HostState.ACTIVE), default=float("inf")
+        )
 
     def overdue(self, lost_after: float) -> Sequence[Host]:
         """The suspected hosts, also those that lost a part of their runs, that have been silent for `lost_after` seconds."""

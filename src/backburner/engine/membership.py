@@ -100,6 +100,8 @@ class Membership:
                 log.warning("the lease of this host was not renewed: %s", error)
             except Exception:
                 log.exception("the lease of this host was not renewed")
+            if boot_time() < (silent_at := self._watch.next_silent_at()) < due:
+                due = silent_at  # a host that is silent is noticed then, and not up to a beat later
         if close:
             close()
 
