@@ -58,7 +58,7 @@ class NoticeKind(StrEnum):
     PAUSED = "paused"
     DELAYED = "delayed"
     REMOVED = "removed"  # output was removed because the home was too large
-    UNREACHABLE = "unreachable"  # a host does not answer, so what its runs do is not known
+    UNREACHABLE = "unreachable"  # a host does not answer, so what its runs do is not known; or the server has lost what they did
     PAIRED = "paired"  # a page was paired with the web interface, or a passkey was added; made from the list of devices
     ANSWERED = "answered"  # confirms the answer that a person gave in a channel
 

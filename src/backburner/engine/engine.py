@@ -24,6 +24,7 @@ from backburner.engine.child_processes import AGENT_PROCESS, INTEGRATIONS_PROCES
 from backburner.engine.membership import Membership
 from backburner.engine.recovery import RunRecovery
 from backburner.execution.runner import Runner
+from backburner.execution.shim import has_begun
 from backburner.services.daemon_parts import EngineParts
 from backburner.system import capacity, processes, run_files, wakeups
 from backburner.system.home import opencode_server_files
@@ -149,8 +150,18 @@ class Engine:
             placed=lambda work: parts.gate.placed(work),
             recheck=lambda work: parts.gate.recheck(work.task, work.environment),
             admit=lambda wanted: capacity.allowed_starts(parts.config.current, wanted),
+            has_begun=self._has_begun,
             give_back=self._give_back,
         )
+
+    def _has_begun(self, work: ClaimedRun) -> bool:
+        """Whether a run that was just claimed has begun here before: its server has lost that, as in a fail-over without the last commits."""
+        run = work.run
+        if not (run.host and has_begun(self._home.folder(run.folder))):
+            return False
+        log.warning("%s had begun here before the ledger lost it; it is not started again", run.run_id)
+        self._parts.hosts.record_found(run, self._parts.clock())
+        return True
 
     def _give_back(self, work: ClaimedRun, outcome: Outcome) -> bool:
         """Queue a run again that may run twice, if the lease of this host was over or its end was not observed."""

@@ -82,6 +82,8 @@ class HandedOutRuns:
         for run_id in run_ids:
             future = self._waiting.pop(run_id)
             if run_id in mine:
+                if run_id in self._claimed:
+                    _resolve(self._claimed[run_id])  # the server has lost that it was claimed before
                 self._claimed[run_id] = future
             else:
                 _resolve(future)

@@ -60,13 +60,18 @@ class Runner:
         placed: Callable[[ClaimedRun], ClaimedRun] = lambda work: work,
         recheck: Callable[[ClaimedRun], Recheck] = lambda work: Recheck(work.run.sandbox),
         admit: Callable[[int], int] = lambda wanted: wanted,
+        has_begun: Callable[[ClaimedRun], bool] = lambda work: False,
         give_back: Callable[[ClaimedRun, Outcome], bool] = lambda work, outcome: False,
     ) -> None:
-        """`give_back` queues a run again that this host could not run to its end, if that may be; it is then not recorded as ended."""
+        """`has_begun` tells whether a run that was just claimed has begun before, and must only be watched.
+
+        `give_back` queues a run again that this host could not run to its end, if that may be; it is then not recorded as ended.
+        """
         self.cap, self.grace = cap, grace
         self._queue, self._queries, self._executor, self._home, self._clock = queue, queries, executor, home, clock
         self._runner, self._owner = runner, owner
-        self._changed, self._placed, self._recheck, self._admit, self._give_back = changed, placed, recheck, admit, give_back
+        self._changed, self._placed, self._recheck, self._admit = changed, placed, recheck, admit
+        self._has_begun, self._give_back = has_begun, give_back
         self._live: dict[str, _Live] = {}
         self._ended: list[tuple[Task, RunResult]] = []
         self._delayed = Delays(self._retry_start, self.tick)  # claimed, but the machine has no capacity yet
@@ -175,6 +180,9 @@ class Runner:
         """Start a claimed run. After a temporary failure it is retried, so that no claimed run is lost."""
         folder = self._home.folder(work.run.folder)
         try:
+            if self._has_begun(work):
+                self._watch_begun(work)
+                return
             work = self._placed(work)
             checked = Recheck(work.run.sandbox) if just_approved else self._recheck(work)
             if checked.reason is not None:
@@ -207,6 +215,11 @@ class Runner:
                 return
         self._supervise(work, handle)
         asyncio.get_running_loop().call_later(_RECORD_DELAY, self._record, work, handle)
+
+    def _watch_begun(self, work: ClaimedRun) -> None:
+        """Watch a run that has begun before it was claimed, or record how it has ended."""
+        if work.run.run_id not in self._live and (handle := self._executor.attach(work)):
+            self._supervise(work, handle)
 
     def _retry_start(self, work: ClaimedRun) -> None:
         self._start(work._replace(run=work.run._replace(started_at=self._clock())))  # its timeout counts from now on

@@ -138,6 +138,17 @@ class HostRepository:
                 return None
             return self._run_again(entry, error, now)
 
+    def record_found(self, run: Run, now: int) -> None:
+        """Record, with a notice, that a run which this host has claimed had begun here before, so that the server has lost commits."""
+        with self._db.transaction():
+            name = self._name(self._db.host_id)
+            self._events.write(now, "run_found", run.task_id, run.run_id, host=name)
+            text = (
+                f"{run.run_id} had begun on host {name} before the database server lost that. It was not started again."
+                " To lose nothing in a fail-over, let the server wait for a standby (synchronous_standby_names)."
+            )
+            self._notices.write(self._reader.get(run.task_id).task, run, text, now, NoticeKind.UNREACHABLE, again=True)
+
     def given_up(self, since: int) -> Sequence[Run]:
         """The runs of this host that others have given up since then: their processes may still be there."""
         rows = self._db.execute(

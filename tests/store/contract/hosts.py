@@ -213,3 +213,13 @@ class HostContract:
         assert here.hosts.give_back(run.run_id, OURS, "its lease was over", NOW) is None
         assert claimed(there, runner="engine/gpu") == ["task_x.2"] and there.notices.notices() == []
         assert there.queries.history("task_x", 2)[1].error == "its lease was over" and claimed(here, runner=ENGINE) == []
+
+    # -- a server that has lost commits
+
+    def test_a_run_that_had_begun_before_the_server_lost_it_is_reported(self, open_on: OpenOn) -> None:
+        here, there = enrolled(open_on, "a", "b")
+        run = run_in_lane(here)
+        here.hosts.record_found(run, NOW)
+        (notice,) = there.notices.notices()
+        assert notice.text.startswith("task_x had begun on host host a before the database server lost that. It was not started again.")
+        assert kinds(there)[-1] == "run_found" and latest(there, "task_x").state == RunState.RUNNING
