@@ -54,10 +54,11 @@ class Host(HomeCli):
         self.configure(_CONFIG % (world.url(name), json.dumps([LANE])) + settings)
         _join(self, world.database, name)
 
-    def start(self) -> None:
-        """Start the engine with its keeper."""
+    def start(self, source: str = "") -> None:
+        """Start the engine with its keeper; `source` is the folder of another version of the package."""
         command = [*self._world.enter(self.name), sys.executable, "-c", _START, str(self.root)]
-        subprocess.run(command, cwd=self.cwd, env=self.environ, stdin=subprocess.DEVNULL, check=True, timeout=WAIT)
+        environ = {**self.environ, "PYTHONPATH": source} if source else self.environ
+        subprocess.run(command, cwd=self.cwd, env=environ, stdin=subprocess.DEVNULL, check=True, timeout=WAIT)
 
     def kill(self) -> None:
         """Kill everything on the host at once, as a loss of power does: keeper, engine, log writer, shims, lease enforcers, commands."""

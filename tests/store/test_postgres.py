@@ -1,6 +1,7 @@
 """What only a ledger on Postgres has: tables that are created by `migrate`, an owner, lost connections, and limits of the server."""
 
 import ast
+import contextlib
 import importlib
 import re
 import threading
@@ -55,8 +56,8 @@ def empty_url(postgres_server: PostgresServer) -> Iterator[str]:
     postgres_server.administer("DROP DATABASE untouched WITH (FORCE)")
 
 
-def set_version(server: PostgresServer, version: int) -> None:
-    server.administer(f"UPDATE backburner.schema SET version = {version}", "special")
+def set_version(server: PostgresServer, version: int, least: int | None = None) -> None:
+    server.administer(f"UPDATE backburner.schema SET version = {version}, least = {version if least is None else least}", "special")
 
 
 # -- tables
@@ -128,6 +129,20 @@ def test_a_ledger_with_a_newer_schema_is_neither_opened_nor_migrated(url: str, p
             PostgresDatabase(url)
         with pytest.raises(LedgerTooNew):
             migrate(url, host_id=HOST_ID, home="/home")
+    finally:
+        set_version(postgres_server, VERSION)
+
+
+def test_a_ledger_with_a_newer_schema_is_opened_if_that_only_adds_what_this_version_need_not_know(
+    url: str, postgres_server: PostgresServer
+) -> None:
+    set_version(postgres_server, VERSION + 1, least=VERSION)
+    try:
+        with contextlib.closing(PostgresDatabase(url)) as database:
+            database.require_supported()
+            set_version(postgres_server, VERSION + 2, least=VERSION + 2)
+            with pytest.raises(LedgerTooNew, match="newer version of Backburner"):
+                database.require_supported()
     finally:
         set_version(postgres_server, VERSION)
 

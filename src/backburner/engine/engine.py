@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from backburner.coordination.daemon_process import DaemonProcess
 from backburner.coordination.launcher import process_command, rotate_log
 from backburner.core.claims import ClaimedRun
-from backburner.core.errors import BackburnerError, HostFenced
+from backburner.core.errors import BackburnerError
 from backburner.core.models import AGENT_LANE, ENGINE, LOCAL_AGENT_LANE, TRACE_CURSOR, ProcessId, Run
 from backburner.core.ports import Executor, Outcome
 from backburner.core.queues import lane_of, lanes_served
@@ -71,7 +71,7 @@ class Engine:
         self._lanes = self._serve_lanes(config) if membership and config.labels else None
         if membership:
             self._end_given_up()
-            membership.start(lambda: _call_in(loop, process.wake), lambda: _call_in(loop, self._was_fenced))
+            membership.start(lambda: _call_in(loop, process.wake), lambda error: _call_in(loop, lambda: self._epoch_ended(error)))
         self._set_capacity()
         self._recovery = RunRecovery(
             self._home,
@@ -233,9 +233,9 @@ class Engine:
     def _leads_integrations(self) -> bool:
         return self._membership is None or self._membership.leads_integrations
 
-    def _was_fenced(self) -> None:
-        """Exit, because another host has given up this epoch; the next engine begins another, and takes over what is left."""
-        self._process.exit_with(HostFenced())
+    def _epoch_ended(self, error: BackburnerError) -> None:
+        """Exit, because another host has given up this epoch, or the ledger is too new; the next engine takes over what is left."""
+        self._process.exit_with(error)
 
     async def close(self) -> None:
         """Stop without ending anything: commands, agents and deliveries continue, and the next engine takes them over."""

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from backburner.core.errors import BackburnerError
+from backburner.core.errors import BackburnerError, HostFenced, LedgerTooNew
 from backburner.core.hosts import BEAT_SECONDS, MARGIN_SECONDS, Host, HostWatch, integrations_leader_of, leader_of
 from backburner.core.models import Clock
 from backburner.core.store_ports import HostStore
@@ -25,8 +25,8 @@ def boot_time() -> float:
 class Membership:
     """The current epoch of this host.
 
-    `connect` opens the ledger for the thread. `changed` is called in the thread when something changed for this host, and `fenced` once,
-    when this epoch has ended. `renewed` is called in the thread with the time until which the lease of this host is safe.
+    `connect` opens the ledger for the thread. `changed` is called in the thread when something changed for this host, and `ended` once,
+    with the reason, when this epoch has ended. `renewed` is called in the thread with the time until which the lease of this host is safe.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Membership:
         self._thread: threading.Thread | None = None
         self._known: Sequence[Host] = ()
         self.epoch = 0
-        self.was_fenced = False
+        self._has_ended = False
 
     def enrol(self, *, lanes: Sequence[str], capacity: int, version: str, integrations: bool) -> None:
         """Begin an epoch. The lease begins before it, as seen from here."""
@@ -56,9 +56,9 @@ class Membership:
         self._known = self._store.beats()
         self._renewed(sent + self._lease - MARGIN_SECONDS)
 
-    def start(self, changed: Callable[[], None], fenced: Callable[[], None]) -> None:
+    def start(self, changed: Callable[[], None], ended: Callable[[BackburnerError], None]) -> None:
         """Keep the lease from now on."""
-        self._thread = threading.Thread(target=self._keep, args=(changed, fenced), name="backburner-lease", daemon=True)
+        self._thread = threading.Thread(target=self._keep, args=(changed, ended), name="backburner-lease", daemon=True)
         self._thread.start()
 
     def leave(self, *, has_runs: bool) -> None:
@@ -66,7 +66,7 @@ class Membership:
         self._stopping.set()
         if self._thread:
             self._thread.join(BEAT_SECONDS)
-        if not has_runs and not self.was_fenced:
+        if not has_runs and not self._has_ended:
             self._store.leave(self.epoch, self._clock())
 
     @property
@@ -84,7 +84,7 @@ class Membership:
         """Whether this host must claim nothing from its lanes."""
         return any(host.draining for host in self._known if host.host_id == self.host_id)
 
-    def _keep(self, changed: Callable[[], None], fenced: Callable[[], None]) -> None:
+    def _keep(self, changed: Callable[[], None], ended: Callable[[BackburnerError], None]) -> None:
         hosts, close = None, None
         due = boot_time()
         while not self._stopping.wait(max(0.0, due - boot_time())):
@@ -93,9 +93,11 @@ class Membership:
                 if hosts is None:
                     hosts, close = self._connect()
                 if not self._beat(hosts, changed):
-                    self.was_fenced = True
-                    fenced()
-                    break
+                    raise HostFenced
+            except (HostFenced, LedgerTooNew) as error:
+                self._has_ended = True
+                ended(error)
+                break
             except BackburnerError as error:
                 log.warning("the lease of this host was not renewed: %s", error)
             except Exception:

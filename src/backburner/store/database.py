@@ -103,6 +103,10 @@ class Database(Protocol):
         """The problems that the database's own integrity check finds; None if it took longer than `seconds` and was stopped."""
         ...
 
+    def require_supported(self) -> None:
+        """Raise LedgerTooNew if a newer version has changed the tables since they were opened, so that this one must not use them."""
+        ...
+
     def server_settings(self) -> Mapping[str, str]:
         """What `doctor` checks about the server of the database and the connection to it; empty for a file."""
         ...

@@ -55,7 +55,11 @@ class HostRepository:
         return epoch
 
     def beat(self, epoch: int, now: int) -> bool:
-        """Say that this host lives; False if it was fenced, or forgotten, or has a later epoch. Not a transaction of its own: a lost beat is harmless."""
+        """Say that this host lives; False if it was fenced, or forgotten, or has a later epoch. Not a transaction of its own: a lost beat is harmless.
+
+        LedgerTooNew if the ledger was upgraded meanwhile for a newer version only.
+        """
+        self._db.require_supported()
         row = self._db.one(f"UPDATE hosts SET beat = beat + 1, seen_at = ? WHERE {_HERE} RETURNING state", (now, self._db.host_id, epoch))
         if row and row[0] == HostState.SUSPECTED:
             with self._db.transaction():

@@ -668,3 +668,6 @@ MIGRATIONS: tuple[str, ...] = (
     """,
 )
 VERSION = len(MIGRATIONS)
+# Programs with this version of the schema can still use a ledger on Postgres that has VERSION, while its hosts are upgraded one after the
+# other. Keep it for a migration that only adds what older programs need not know; otherwise set it to the version of the migration.
+LEAST_VERSION = VERSION

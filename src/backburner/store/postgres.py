@@ -53,6 +53,8 @@ _LOGIN = f"""
 """
 _HIDDEN_TABLES = f"SELECT 1 FROM pg_namespace WHERE nspname = '{SCHEMA}' AND NOT has_schema_privilege(oid, 'USAGE')"
 _BEGIN_FOR_LEASE = {durable: begin.replace(b"BEGIN;", b"BEGIN; SET LOCAL synchronous_commit = on;") for durable, begin in _BEGIN.items()}
+# The version of the schema, and the least one that programs must know; a ledger that was migrated last by an older program has no such column.
+_VERSIONS = "SELECT version, coalesce((to_jsonb(s) ->> 'least')::integer, version) FROM schema s"
 _NO_TABLES = ("42P01", "3F000")  # undefined table, undefined schema
 
 
@@ -304,7 +306,7 @@ class PostgresDatabase:
     def _require_known(self, connection: psycopg.Connection) -> None:
         """The ledger has the schema of this version, and this home has joined it."""
         try:
-            row = connection.execute("SELECT version FROM schema").fetchone()
+            row = connection.execute(_VERSIONS).fetchone()
         except psycopg.Error as error:
             if error.sqlstate in _NO_TABLES:
                 if connection.execute(_HIDDEN_TABLES).fetchone():
@@ -313,14 +315,19 @@ class PostgresDatabase:
                     raise LedgerUnavailable(reason, path=self.path) from None
                 raise LedgerUnavailable("it has no tables yet; create them with: backburner migrate", path=self.path) from None
             raise
-        version = row[0] if row else 0
-        if version > VERSION:
+        self._require_version(*(row or (0, 0)))
+        if self.host_id and not connection.execute("SELECT 1 FROM hosts WHERE host_id = %s", (self.host_id,)).fetchone():
+            raise LedgerUnavailable("this home has not joined it; join it with: backburner join URL", path=self.path)
+
+    def require_supported(self) -> None:
+        self._require_version(*self.one(_VERSIONS))
+
+    def _require_version(self, version: int, least: int) -> None:
+        if version > VERSION and least > VERSION:
             raise LedgerTooNew(path=self.path, found=version, known=VERSION)
         if version < VERSION:
             reason = f"it has schema {version}, and this version of Backburner needs {VERSION}; upgrade it with: backburner migrate"
             raise LedgerUnavailable(reason, path=self.path)
-        if self.host_id and not connection.execute("SELECT 1 FROM hosts WHERE host_id = %s", (self.host_id,)).fetchone():
-            raise LedgerUnavailable("this home has not joined it; join it with: backburner join URL", path=self.path)
 
     def _unavailable(self, error: psycopg.Error) -> BackburnerError:
         if error.sqlstate == _NOT_ALLOWED:

@@ -17,7 +17,7 @@ from backburner.core.errors import BadInput, LedgerTooNew, LedgerUnavailable
 from backburner.core.ledger_url import shown
 from backburner.core.queues import BASES
 from backburner.store import postgres_dispatch, postgres_roles
-from backburner.store.migrations import MIGRATIONS, VERSION
+from backburner.store.migrations import LEAST_VERSION, MIGRATIONS, VERSION
 from backburner.store.postgres import SCHEMA, WRITER_LOCK, PostgresDatabase, connect, unavailable
 from backburner.store.postgres_requests import STATEMENTS
 
@@ -69,7 +69,10 @@ def migrate(url: str, *, host_id: str, home: str) -> Migrated:
                     join(connection, owner, owner_home.partition(":")[0])
                     connection.execute(_assign_all_to(owner).encode())
                 postgres_dispatch.install(connection)
-                connection.execute("UPDATE schema SET version = %s, host_id = %s, home = %s", (VERSION, host_id, home))
+                connection.execute("ALTER TABLE schema ADD COLUMN IF NOT EXISTS least INTEGER NOT NULL DEFAULT 0")
+                connection.execute(
+                    "UPDATE schema SET version = %s, least = %s, host_id = %s, home = %s", (VERSION, LEAST_VERSION, host_id, home)
+                )
                 join(connection, host_id, home.partition(":")[0])
                 has_roles = postgres_roles.install(connection)
     except psycopg.Error as error:

@@ -168,6 +168,9 @@ class SqliteDatabase:
         finally:
             self.connection.set_progress_handler(None)
 
+    def require_supported(self) -> None:
+        """Nobody migrates a file that this process has open."""
+
     def server_settings(self) -> Mapping[str, str]:
         return {}
 
