@@ -48,10 +48,10 @@ lanes = %s
 class Host(HomeCli):
     """A host with an engine that serves the lane, and everything that can happen to it. Its commands are called at the desk."""
 
-    def __init__(self, world: "ThreeHosts", name: str, settings: str) -> None:
+    def __init__(self, world: "ThreeHosts", name: str, settings: str, lane: str) -> None:
         super().__init__(world.folder / name, world.shared)
         self.name, self._world = name, world
-        self.configure(_CONFIG % (world.url(name), json.dumps([LANE])) + settings)
+        self.configure(_CONFIG % (world.url(name), json.dumps([lane])) + settings)
         _join(self, world.database, name)
 
     def start(self, source: str = "") -> None:
@@ -59,6 +59,13 @@ class Host(HomeCli):
         command = [*self._world.enter(self.name), sys.executable, "-c", _START, str(self.root)]
         environ = {**self.environ, "PYTHONPATH": source} if source else self.environ
         subprocess.run(command, cwd=self.cwd, env=environ, stdin=subprocess.DEVNULL, check=True, timeout=WAIT)
+
+    def call(self, *words: str) -> str:
+        """Call the command line on this host; returns what it prints."""
+        command = [*self._world.enter(self.name), sys.executable, "-m", "backburner", *words]
+        return subprocess.run(
+            command, cwd=self.cwd, env=self.environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=True, timeout=WAIT
+        ).stdout
 
     def kill(self) -> None:
         """Kill everything on the host at once, as a loss of power does: keeper, engine, log writer, shims, lease enforcers, commands."""
@@ -97,7 +104,15 @@ class Host(HomeCli):
         for process in self.processes():
             with contextlib.suppress(OSError):
                 line = Path(f"/proc/{process.pid}/cmdline").read_bytes()
-                words = ("backburner-keeper", "engine.startup", "log_writer", "lease_enforcer", "ticking_command", "bwrap", "agents.process")
+                words = (
+                    "backburner-keeper",
+                    "engine.startup",
+                    "log_writer",
+                    "lease_enforcer",
+                    "ticking_command",
+                    "bwrap",
+                    "agents.process",
+                )
                 found |= {word for word in words if word.encode() in line}
         return found
 
@@ -109,7 +124,15 @@ class Host(HomeCli):
 class ThreeHosts:
     """The hosts, their network and server, what they did and what the ledger says about it."""
 
-    def __init__(self, folder: Path, network: Network | None, server: PostgresServer, database: LedgerDatabase, settings: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        network: Network | None,
+        server: PostgresServer,
+        database: LedgerDatabase,
+        settings: str = "",
+        serving: str = "".join(NAMES),
+    ) -> None:
         self.folder, self.network, self.server, self.database = folder, network, server, database
         self.shared = folder / "shared"
         self.shared.mkdir()
@@ -117,7 +140,7 @@ class ThreeHosts:
         self.desk = HomeCli(folder / "desk", self.shared)
         self.desk.configure(f'{NO_TERMINAL}[store]\nurl = "{database.url}"\n')
         _join(self.desk, database, "desk")
-        self.hosts = [Host(self, name, settings) for name in NAMES]
+        self.hosts = [Host(self, name, settings, LANE if name in serving else "other") for name in NAMES]
 
     def start_engines(self) -> None:
         for host in self.hosts:
@@ -274,10 +297,10 @@ class World:
         self._closing.close()
 
     @contextlib.contextmanager
-    def hosts(self, folder: Path, settings: str = "") -> Iterator[ThreeHosts]:
-        """Three new hosts, on an empty ledger."""
+    def hosts(self, folder: Path, settings: str = "", serving: str = "".join(NAMES)) -> Iterator[ThreeHosts]:
+        """Three new hosts, on an empty ledger, with more settings. `serving` are the names of those that serve the lane."""
         self.database.empty()
-        made = ThreeHosts(folder, self.network, self.server, self.database, settings)
+        made = ThreeHosts(folder, self.network, self.server, self.database, settings, serving)
         try:
             made.start_engines()
             yield made

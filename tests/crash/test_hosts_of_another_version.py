@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from conftest import wait_until
-from three_hosts import LANE, WAIT, ThreeHosts, World
+from three_hosts import WAIT, ThreeHosts, World
 from ticking_command import overlap
 
 import backburner

@@ -102,6 +102,7 @@ def test_a_host_whose_engine_hangs_ends_what_may_run_twice_before_another_starts
     assert len(hosts.notices("does not answer")) == len(hosts.notices(again)) == len(hosts.notices(once)) == 1
 
 
+@pytest.mark.skipif(not LONG, reason="waits for a lease")
 def test_a_host_that_is_paused_as_a_whole_runs_for_at_most_a_moment_when_it_continues(hosts: ThreeHosts) -> None:
     """The process that ends the command is paused too, so it acts when it continues: the command can run until that process wakes up."""
     again = hosts.start("--lane", LANE, "--rerun")

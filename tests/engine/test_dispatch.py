@@ -50,10 +50,12 @@ def submit(ledger: Ledger, name: str, runner: str = LANE) -> None:
 class Host:
     """An engine as far as dispatch is concerned: it claims what it is handed, and holds it until the test lets it end."""
 
-    def __init__(self, database: LedgerDatabase, ledger: Ledger, number: int = 1) -> None:
+    def __init__(self, database: LedgerDatabase, ledger: Ledger, folder: Path, number: int = 1) -> None:
         self._ledger, self._owner = ledger, ProcessId(number, "1", "boot")
         self.listener = PostgresListener(database.url)
-        self.dispatch = ProcrastinateDispatch(dispatch_conninfo(database.url), self.listener.subscribe)
+        self.dispatch = ProcrastinateDispatch(
+            dispatch_conninfo(database.url), self.listener.subscribe, str(folder / f"job_workers-{number}")
+        )
         self.begun: list[str] = []
         self.refused: list[str] = []
         self.aborted: list[str] = []
@@ -94,8 +96,8 @@ class Host:
 
 
 @pytest.fixture
-def host(database: LedgerDatabase, ledger: Ledger) -> Iterator[Host]:
-    host = Host(database, ledger)
+def host(database: LedgerDatabase, ledger: Ledger, tmp_path: Path) -> Iterator[Host]:
+    host = Host(database, ledger, tmp_path)
     yield host
     host.listener.close()
 
@@ -160,9 +162,9 @@ async def test_a_cancel_is_forwarded_and_the_seat_stays_occupied(ledger: Ledger,
 
 
 async def test_a_hundred_runs_begin_once_each_on_two_hosts(
-    database: LedgerDatabase, ledger: Ledger, postgres_server: PostgresServer
+    database: LedgerDatabase, ledger: Ledger, postgres_server: PostgresServer, tmp_path: Path
 ) -> None:
-    hosts = [Host(database, ledger, number) for number in (1, 2)]
+    hosts = [Host(database, ledger, tmp_path, number) for number in (1, 2)]
     names = [f"task_{number:02}" for number in range(100)]
     for host in hosts:
         host.may_end.set()
@@ -198,6 +200,27 @@ async def test_an_engine_that_ends_lets_its_runs_continue_and_gives_back_what_ha
         )
     assert sorted(host.let_go) == ["task_begun", "task_not"] and host.aborted == []
     assert jobs(postgres_server) == [("task_not", "todo")]
+
+
+async def test_what_a_killed_engine_was_handed_and_has_not_begun_is_offered_again_by_the_next_one(
+    database: LedgerDatabase, ledger: Ledger, host: Host, postgres_server: PostgresServer, tmp_path: Path
+) -> None:
+    for name in ("task_begun", "task_not"):
+        submit(ledger, name)
+    in_jobs = "SET search_path = backburner_jobs;"
+    ((worker,),) = postgres_server.administer(f"{in_jobs} SELECT worker_id FROM procrastinate_register_worker_v1()", "handed_out")
+    for _ in range(2):  # as an engine does that is killed before it begins the second one
+        postgres_server.administer(
+            f"{in_jobs} SELECT id FROM procrastinate_fetch_job_v2(ARRAY['{LANE}']::varchar[], {worker})", "handed_out"
+        )
+    host.claim("task_begun")
+    assert jobs(postgres_server) == [("task_begun", "doing"), ("task_not", "doing")]
+    (tmp_path / "job_workers-2").write_text(str(worker))
+    successor = Host(database, ledger, tmp_path, 2)
+    async with successor.work():
+        await until(lambda: successor.begun == ["task_not"], "the run that had not begun", 30)  # sooner than the sweep finds it
+        assert (tmp_path / "job_workers-2").read_text() not in ("", str(worker))
+    successor.listener.close()
 
 
 async def test_two_limits_share_the_connections(ledger: Ledger, host: Host, postgres_server: PostgresServer) -> None:

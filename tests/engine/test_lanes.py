@@ -73,7 +73,7 @@ class Host:
             commands, ledger.queries, self.executor, Home(str(folder)).make(), lambda: self.now, runner="", owner=OWNER, cap=2, grace=1.0,
             changed=lambda: self.wake(),
         )  # fmt: skip
-        dispatch = ProcrastinateDispatch(dispatch_conninfo(url), self.listener.subscribe)
+        dispatch = ProcrastinateDispatch(dispatch_conninfo(url), self.listener.subscribe, str(folder / "job_workers"))
         agents = AgentRuns(ledger.dispatch, HOST_ID, lambda: self.wake())
         self.lanes = LaneWork(
             dispatch, ledger.dispatch, commands, agents, ["gpu", "cpu"], {ENGINE: 2, AGENT_LANE: 1}, lambda: self.now, lambda: self.wake()

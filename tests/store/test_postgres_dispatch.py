@@ -9,10 +9,11 @@ import pytest
 pytest.register_assert_rewrite("contract")
 
 from conftest import wait_until  # noqa: E402
-from contract.cases import EMBEDDER, NOW, OURS, YES, done, latest, propose, recurring, submit  # noqa: E402
+from contract.cases import EMBEDDER, HOUR, NOW, OURS, YES, done, latest, propose, recurring, submit  # noqa: E402
 from postgres_server import HOST_ID, LedgerDatabase, PostgresServer  # noqa: E402
 
-from backburner.core.models import EXTERNAL  # noqa: E402
+from backburner.core.models import ENGINE, EXTERNAL  # noqa: E402
+from backburner.core.schedule import Plan  # noqa: E402
 from backburner.store.ledger import Ledger, open_postgres_ledger  # noqa: E402
 from backburner.store.postgres_schema import migrate  # noqa: E402
 
@@ -219,6 +220,17 @@ def test_a_host_is_woken_by_a_run_that_only_it_may_start(ledger: Ledger, observe
 def test_engines_are_woken_by_a_new_time_of_a_recurring_task(ledger: Ledger, observer: Observer) -> None:
     recurring(ledger)
     assert sorted(observer.heard()) == [CHANGE, ENGINES]
+
+
+def test_engines_are_woken_when_a_run_ends_for_which_a_slot_has_waited(ledger: Ledger, observer: Observer) -> None:
+    recurring(ledger)
+    slots = [NOW + HOUR, NOW + 2 * HOUR]
+    for slot, ends_at, heard in ((slots[0], slots[0] + 1, [CHANGE]), (slots[1], slots[1] + HOUR, [CHANGE, ENGINES])):
+        ledger.recurring.fire(lambda entry, slot=slot: (Plan(slot, [], slot + HOUR, 0), None), slot, "tasks")
+        (work,) = ledger.runs.claim(ENGINE, OURS, 1, slot)
+        observer.heard()
+        ledger.runs.settle([done(work.run, ended_at=ends_at)], OURS)
+        assert sorted(observer.heard()) == heard
 
 
 # -- installation

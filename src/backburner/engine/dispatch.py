@@ -25,6 +25,8 @@ from procrastinate.sql import queries
 from procrastinate.worker import Worker
 from psycopg.rows import dict_row
 
+from backburner.system.home import write_atomically
+
 log = logging.getLogger("backburner")
 logging.getLogger("procrastinate").setLevel(logging.WARNING)
 
@@ -55,10 +57,14 @@ def job_queue(queue: str) -> str:
 
 
 class ProcrastinateDispatch:
-    """The `Dispatch` of an engine. `conninfo` are the parameters of its connection; `subscribe` is that of the change feed."""
+    """The `Dispatch` of an engine. `conninfo` are the parameters of its connection; `subscribe` is that of the change feed.
 
-    def __init__(self, conninfo: str, subscribe: Subscribe) -> None:
-        self._connector = _Connector(conninfo, subscribe)
+    `workers_file` remembers the workers of this engine, so that the next engine of the home can take back what this one was handed and
+    has not begun.
+    """
+
+    def __init__(self, conninfo: str, subscribe: Subscribe, workers_file: str) -> None:
+        self._connector = _Connector(conninfo, subscribe, workers_file)
         self._workers = 0
 
     async def work(
@@ -129,8 +135,9 @@ async def _cancel(task: "asyncio.Task[None]") -> None:
 class _Connector(BaseAsyncConnector):
     """One connection for the queries of all workers, which is opened again when it is lost, for as long as it takes."""
 
-    def __init__(self, conninfo: str, subscribe: Subscribe) -> None:
-        self._conninfo, self._subscribe = conninfo, subscribe
+    def __init__(self, conninfo: str, subscribe: Subscribe, workers_file: str) -> None:
+        self._conninfo, self._subscribe, self._workers_file = conninfo, subscribe, workers_file
+        self._former = _read_workers(workers_file)  # those of an earlier engine of this home, which has ended
         self._connection: psycopg.AsyncConnection | None = None
         self._lock = asyncio.Lock()
         self._jobs: dict[int, set[int]] = {}  # that each worker has, by its id
@@ -154,6 +161,9 @@ class _Connector(BaseAsyncConnector):
             raise NoResult
         if jobs is not None and rows[0]["id"] is not None:
             jobs.add(rows[0]["id"])
+        if query == queries["register_worker"]:
+            self._jobs.setdefault(rows[0]["worker_id"], set())
+            write_atomically(self._workers_file, " ".join(map(str, self._jobs)))
         return rows[0]
 
     async def execute_query_all_async(self, query: str, **arguments: Any) -> list[dict[str, Any]]:
@@ -216,9 +226,18 @@ class _Connector(BaseAsyncConnector):
         return rows
 
     async def _connect(self) -> psycopg.AsyncConnection:
-        """Connect, and take back the jobs of which a worker was not told because the connection was lost."""
+        """Connect, and take back the jobs of which a worker was not told because the connection was lost, or its engine has ended."""
         connection = await psycopg.AsyncConnection.connect(self._conninfo, autocommit=True)
         self._connection = connection
-        for worker, jobs in self._jobs.items():
+        for worker, jobs in (*((former, ()) for former in self._former), *self._jobs.items()):
             await connection.execute("SELECT take_back_jobs(%s, %s::bigint[])", (worker, list(jobs)))
+        self._former = []
         return connection
+
+
+def _read_workers(path: str) -> list[int]:
+    try:
+        with open(path, encoding="ascii") as file:
+            return [int(word) for word in file.read().split()]
+    except (OSError, ValueError):
+        return []  # there was no such engine, or the file is damaged: the jobs are taken back later, by the sweep

@@ -213,7 +213,7 @@ class Engine:
         if self._has_models() or config.agents:
             capacities |= {AGENT_LANE: config.whole("models.max_concurrent"), LOCAL_AGENT_LANE: config.whole("tasks.max_concurrent")}
         lanes = LaneWork(
-            ProcrastinateDispatch(parts.dispatch_connection(), parts.changes.subscribe),
+            ProcrastinateDispatch(parts.dispatch_connection(), parts.changes.subscribe, self._home.job_workers),
             parts.dispatch,
             commands,
             AgentRuns(parts.dispatch, parts.host_id, self._process.wake_others),

@@ -141,6 +141,16 @@ BEGIN
 END
 $$;
 
+-- A slot that is due may have waited for the end of this run, which the host that fires slots has not observed.
+CREATE OR REPLACE FUNCTION announce_waiting_slot() RETURNS TRIGGER LANGUAGE plpgsql {_DEFINER} AS $$
+BEGIN
+    IF EXISTS (SELECT 1 FROM tasks WHERE task_id = NEW.task_id AND next_run_at <= NEW.ended_at) THEN
+        PERFORM announce('{SCHEMA}:engines');
+    END IF;
+    RETURN NULL;
+END
+$$;
+
 CREATE OR REPLACE FUNCTION announce_time() RETURNS TRIGGER LANGUAGE plpgsql {_DEFINER} AS $$
 BEGIN
     PERFORM announce('{SCHEMA}:engines');
@@ -154,6 +164,8 @@ CREATE OR REPLACE TRIGGER dispatch_new AFTER INSERT ON runs FOR EACH ROW
 CREATE OR REPLACE TRIGGER dispatch_changed AFTER UPDATE OF state, blocked, due_at, runner, priority, cancel_requested_at ON runs FOR EACH ROW
     WHEN (OLD.state = 'pending' OR NEW.state = 'pending' OR OLD.cancel_requested_at IS DISTINCT FROM NEW.cancel_requested_at)
     EXECUTE FUNCTION dispatch_run();
+CREATE OR REPLACE TRIGGER announce_waiting_slot AFTER UPDATE OF ended_at ON runs FOR EACH ROW
+    WHEN (OLD.ended_at IS NULL AND NEW.ended_at IS NOT NULL AND NEW.cause <> '') EXECUTE FUNCTION announce_waiting_slot();
 CREATE OR REPLACE TRIGGER announce_change AFTER INSERT ON events FOR EACH STATEMENT EXECUTE FUNCTION announce_change();
 CREATE OR REPLACE TRIGGER announce_new_time AFTER INSERT ON tasks FOR EACH ROW
     WHEN (NEW.next_run_at IS NOT NULL) EXECUTE FUNCTION announce_time();

@@ -36,6 +36,7 @@ RESERVED_NAMES = frozenset(
         "hooks",
         "host_id",
         "integrations.lock",
+        "job_workers",
         "ledger.db",
         "ledger.db-shm",
         "ledger.db-wal",
@@ -67,6 +68,7 @@ class Home:
         self.start_lock = os.path.join(self.root, "start.lock")
         self.setup_lock = os.path.join(self.root, "setup.lock")
         self.lease = os.path.join(self.root, "lease")
+        self.job_workers = os.path.join(self.root, "job_workers")
         self.engine_log = os.path.join(self.root, "engine.log")
 
     def make(self) -> "Home":
