@@ -4,6 +4,7 @@ It appends lines to the file RECORD, `RUN_ID HOST NANOSECONDS`, by the monotonic
 machine, and ends with CODE when the file FINISH exists. Runs without the packages of Backburner.
 """
 
+import itertools
 import os
 import sys
 import time
@@ -33,7 +34,7 @@ def lifetimes(record: Path) -> list[Lifetime]:
 
 def overlap(lives: list[Lifetime]) -> float:
     """For how many seconds two of these ran at the same time, at most."""
-    return max((before.last - after.first for before, after in zip(lives, lives[1:], strict=False)), default=0.0)
+    return max((before.last - after.first for before, after in itertools.pairwise(lives)), default=0.0)
 
 
 def main(record: str, finish: str, code: str) -> int:
