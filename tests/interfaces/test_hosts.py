@@ -201,28 +201,6 @@ def test_a_host_that_comes_back_too_late_ends_what_was_given_up(new_host: NewHos
     assert here.status(task_id)["result"] == "lost"
 
 
-def test_what_may_run_twice_runs_again_elsewhere_without_overlap(new_host: NewHost) -> None:
-    """The engine is stopped, so nobody renews the lease of its host; only the enforcer of the run is alive."""
-    here, there = new_host("here"), new_host("first", "gpu")
-    script = "echo begun; [ -e second ] && date +%s%N && exit; while :; do date +%s%N >> $BACKBURNER_RUN_DIR/last; sleep 0.02; done"
-    task_id = start(here, script, "--lane", "gpu", "--rerun")
-    wait_until(lambda: is_running(here, there, task_id), "the command to run", WAIT)
-    second = new_host("second", "gpu")
-    (here.cwd / "second").touch()
-    engine = there.engine
-    assert engine
-    processes.send(engine, signal.SIGSTOP)
-    try:
-        wait_until(lambda: has_status(here, task_id, "completed"), "the second run to end", WAIT)
-        began = int((second.folder(f"{task_id}.2") / "output.log").read_text().split()[-1])
-        last = (there.folder(task_id) / "work" / "last").read_text().rpartition("\n")[0].split()[-1]
-        assert int(last) < began and state_of(here, "first") == "fenced"
-    finally:
-        processes.send(engine, signal.SIGCONT)
-    wait_until(lambda: state_of(here, "first") == "active", "the host to enrol again", WAIT)
-    assert here.status(task_id)["status"] == "completed" and hosts(here)["first"]["epoch"] == 2
-
-
 # -- the command line
 
 
@@ -288,25 +266,3 @@ def test_a_drained_worker_finishes_and_takes_nothing_else(new_host: NewHost) -> 
     there.stop_engine()
     start_engine(there.home, there.environ)
     wait_until(lambda: has_status(here, second, "completed"), "the worker to serve the lane again", WAIT)
-
-
-def test_what_may_run_twice_runs_again_after_the_server_was_away(new_host: NewHost, postgres_server: PostgresServer) -> None:
-    """Nobody could say that the host lives, so its enforcer ended the run; nobody else could take it, so the host gives it back itself."""
-    here, there = new_host("here"), new_host("there", "gpu")
-    script = "echo begun; [ ! -e second ] || exit 0; while :; do sleep 0.02; done"
-    task_id, once = start(here, script, "--lane", "gpu", "--rerun"), start(here, until("go"), "--lane", "gpu")
-    for name in (task_id, once):
-        wait_until(lambda name=name: is_running(here, there, name), "the commands to run", WAIT)
-    (here.cwd / "second").touch()
-    postgres_server.stop()
-    try:
-        wait_until((there.folder(task_id) / ".lease-over").exists, "the enforcer to end the run", WAIT)
-    finally:
-        postgres_server.start()
-    wait_until(lambda: has_status(here, task_id, "completed"), "the second run to end", WAIT)
-    assert has_status(here, once, "running")
-    (here.cwd / "go").touch()
-    wait_until(lambda: has_status(here, once, "failed"), "the other command to end", WAIT)
-    assert here.status(once)["exit_code"] == 7 and here.json("inbox", "--read") != []
-    kinds = here.ok("events", "--limit", "0").split()
-    assert "host_suspected" not in kinds and "host_fenced" not in kinds
