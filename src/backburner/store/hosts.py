@@ -111,7 +111,8 @@ class HostRepository:
             ):
                 return None
             self._end_lost(runs, f"host {host.name} has not answered since, so whether it went on is not known", now)
-            self._events.write(now, "host_lost", None, None, host=host.name, runs=len(runs))
+            if runs or host.state == HostState.SUSPECTED:  # otherwise it was given up before
+                self._events.write(now, "host_lost", None, None, host=host.name, runs=len(runs))
             return len(runs)
 
     def forget(self, host: Host, now: int) -> int | None:

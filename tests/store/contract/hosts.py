@@ -175,7 +175,7 @@ class HostContract:
         there.hosts.suspect(host(there, "a"), NOW)
         assert there.hosts.lose(host(there, "a"), NOW + 600) == 1 and there.hosts.lose(host(there, "a"), NOW + 600) == 0
         assert (latest(there, "task_x").state, latest(there, "task_x").end.result) == ("failed", Result.LOST)
-        assert notified_tasks(there) == ["task_x", "task_x"] and kinds(there).count("run_failed") == 1
+        assert notified_tasks(there) == ["task_x", "task_x"] and kinds(there).count("run_failed") == 1 == kinds(there).count("host_lost")
         assert [lost.run_id for lost in here.hosts.given_up(NOW)] == ["task_x"]
         assert here.hosts.given_up(NOW + 601) == there.hosts.given_up(NOW) == []
         assert here.runs.settle([done(run)], OURS).run_ids == [] and not here.hosts.beat(1, NOW)
