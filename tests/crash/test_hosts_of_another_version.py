@@ -51,6 +51,8 @@ def test_an_older_worker_goes_on_until_the_ledger_needs_a_newer_one_and_its_comm
     assert hosts.server.terminate_connections(hosts.database.name) >= 9  # it can also connect again
     second = hosts.start("--host", "b", code=7)
     again = hosts.start("--host", "b", "--rerun")
+    beat = hosts.beats()["b"][1]
+    wait_until(lambda: hosts.beats()["b"][1] >= beat + 2, "the connections to be open again", WAIT)
     hosts.sql(f"UPDATE schema SET version = {VERSION + 1}, least = {VERSION}")  # what `migrate` of a newer version does
     wait_until(lambda: "Upgrade Backburner" in b.engine_log, "the older worker to say so", WAIT)
     since = time.monotonic()
