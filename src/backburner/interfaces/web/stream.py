@@ -30,6 +30,7 @@ MAX_STREAMS = 64
 MAX_FOLLOWED = 8
 FLUSH_SECONDS = 0.04  # between two pieces of output for one client
 _MAX_PAUSE_SECONDS = 0.1
+_PAUSE_PER_TASK_SECONDS = 0.02  # for each task but the first that changed since the last time
 COMMENT_SECONDS = 15.0
 _PROGRESS_SECONDS = 2.0
 _PROGRESS_ROWS = 8
@@ -190,16 +191,18 @@ class Hub:
         looked_at = 0.0
         async for _ in self._app.changes(lambda: _PROGRESS_SECONDS if running else COMMENT_SECONDS):
             with contextlib.suppress(LedgerUnavailable):
-                spent = await self._read_changes(running)
+                pause = await self._read_changes(running)
                 if (now := time.monotonic()) - looked_at >= _PROGRESS_SECONDS:
                     looked_at = now
                     await self._read_progress(running)
-                # What happens meanwhile is sent together, so that at most a quarter of the time is spent on reading. The time that other
-                # processes take from this one does not count.
-                await asyncio.sleep(min(_MAX_PAUSE_SECONDS, 3 * spent))
+                await asyncio.sleep(pause)
 
     async def _read_changes(self, running: set[str]) -> float:
-        """Read and pass on what happened since the last event. Returns the CPU time that it took in seconds."""
+        """Read and pass on what happened since the last event. Returns the seconds during which further changes are collected.
+
+        They are chosen so that at most a quarter of the time is spent on reading (the time that other processes take from this one does not
+        count), and less if tasks are started in large numbers, because these need the processors themselves.
+        """
         after = self.last_event
         found = await self._app.call(lambda app: _changed(app, after))
         self.last_event = found["last_event"]
@@ -209,7 +212,7 @@ class Hub:
             else:
                 running.discard(task_id)
         self._pass_on(found)
-        return found["spent"]
+        return min(_MAX_PAUSE_SECONDS, max(3 * found["spent"], _PAUSE_PER_TASK_SECONDS * (len(found["rows"]) - 1)))
 
     async def _read_progress(self, running: set[str]) -> None:
         """Read and pass on the rows of running tasks: a few at a time, so that changes of the ledger do not wait for all of them."""
