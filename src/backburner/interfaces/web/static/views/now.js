@@ -90,13 +90,16 @@ export function nowView() {
       const cut = name === "running" || name === "queued" ? rows.slice(0, CUT) : rows;
       items.push({ key: `:${name}`, head: name, note: noteOf(name, rows) });
       for (const [row, depth] of tree(cut)) items.push({ key: row.task_id, row, depth });
-      if (cut.length < rows.length) items.push({ key: `:more-${name}`, note: `and ${number(rows.length - cut.length)} more` });
+      if (cut.length < totalOf(name, rows)) items.push({ key: `:more-${name}`, note: `and ${number(totalOf(name, rows) - cut.length)} more` });
     }
     return items;
   }
 
+  /** How many tasks a section has; the server sends at most 200 of those that run or are queued. */
+  const totalOf = (name, rows) => ((name === "running" || name === "queued") && rows.length >= CUT && !Object.values(filters()).some(Boolean) ? Math.max(rows.length, store.counts[name] ?? 0) : rows.length);
+
   function noteOf(name, rows) {
-    if (name !== "recent") return number(rows.length);
+    if (name !== "recent") return number(totalOf(name, rows));
     const counts = store.board?.counts.recent || {};
     const parts = Object.entries(counts).filter(([, count]) => count).map(([state, count]) => `${number(count)} ${state}`);
     return Object.values(filters()).some(Boolean) ? `${number(rows.length)}${next ? "+" : ""} found` : parts.length ? `last 24 h: ${parts.join(", ")}` : "";
