@@ -27,7 +27,7 @@ from bench.million import fill
 from bench.rounds import Figures, run_rounds
 
 TASKS, LINES, LIVE, TABS = 10_000, 100_000, 50, 10
-_THROUGHPUT_ROUNDS = 3
+_THROUGHPUT_ROUNDS = 2
 _BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 _LOG = f"for n in range({LINES}): print(f'\\033[3{{n % 8}}mline {{n}}\\033[0m', 'needle' if n % 4 == 0 else 'hay')"
 _BUSY = "import time\nwhile True: print(time.time(), flush=True); time.sleep(0.5)"
@@ -112,6 +112,7 @@ def _throughput_figures() -> Figures:
                     seconds["engine, server"].append(throughput.submit_all(library, home))
                 with _pages(browser, server) as open_page:
                     page = open_page("/")
+                    page.wait_for_timeout(2500)  # until the other views are loaded, too
                     seconds["engine, page"].append(throughput.submit_all(library, home))
                     page.context.close()
     return {name: statistics.median(found) for name, found in seconds.items() if found}

@@ -143,8 +143,8 @@ class Hub:
     async def add(self, client: Client) -> None:
         if self._task is None or self._task.done():
             self.last_event = await self._app.call(lambda app: app.overview.last_event())
-            self._asking = await self._app.call(_asking)
-            self._task = asyncio.create_task(self._read())
+            self._asking, running = await self._app.call(_asking_and_running)
+            self._task = asyncio.create_task(self._read(running))
             if self._watch.works:
                 asyncio.get_running_loop().add_reader(self._watch.fileno(), self._log_changed)
         self.clients.add(client)
@@ -185,9 +185,8 @@ class Hub:
                     if other is client or other.followed:
                         other.woken.set()
 
-    async def _read(self) -> None:
+    async def _read(self, running: set[str]) -> None:
         """Read what has changed after each change of the ledger; while tasks run, also their progress every two seconds."""
-        running: set[str] = set()
         looked_at = 0.0
         async for _ in self._app.changes(lambda: _PROGRESS_SECONDS if running else COMMENT_SECONDS):
             with contextlib.suppress(LedgerUnavailable):
@@ -256,10 +255,12 @@ class Hub:
         return True
 
 
-def _asking(app: App) -> set[str]:
+def _asking_and_running(app: App) -> tuple[set[str], set[str]]:
+    """The tasks that wait for a person, and those that run."""
     from backburner.core.task_filter import TaskFilter
 
-    return {item.entry.task.task_id for item in app.overview.board(TaskFilter()).needs_you}
+    board = app.overview.board(TaskFilter())
+    return {item.entry.task.task_id for item in board.needs_you}, {item.entry.task.task_id for item in board.running}
 
 
 def _changed(app: App, after: int) -> dict[str, Any]:

@@ -81,7 +81,8 @@ export function nowView() {
     sections.running.sort(by("started_at", -1));
     sections.queued.sort(by("created_at"));
     sections.next.sort(by("next_run_at"));
-    sections.recent.sort((a, b) => b.seq - a.seq);
+    // As the server sends them: what ended last is first.
+    sections.recent.sort((a, b) => (endOf(a) < endOf(b) ? 1 : endOf(a) > endOf(b) ? -1 : b.seq - a.seq));
     /** @type {Item[]} */
     const items = [];
     for (const name of /** @type {(keyof typeof HEADS)[]} */ (Object.keys(HEADS))) {
@@ -117,11 +118,14 @@ export function nowView() {
     drawing = null;
     const isBusy = (isOver || list.element.contains(document.activeElement) || scrollY > 40) && Date.now() - lastInput < IDLE;
     if (isBusy && shown.length && (shown.length !== wanted.length || shown.some((item, index) => item.key !== wanted[index].key))) {
-      // Rows change where they are; new ones and other places wait until nobody points at them.
+      // Rows change where they are, and those of the next page are added at the end; other new ones and other places wait until nobody points at them.
       const latest = new Map(wanted.map((item) => [item.key, item]));
       const have = new Set(shown.map((item) => item.key));
       shown = shown.map((item) => (item.row ? { ...item, row: latest.get(item.key)?.row || store.rows.get(item.key) || item.row } : item));
-      news = wanted.filter((item) => item.row && !have.has(item.key)).length;
+      const end = wanted.findIndex((item) => item.key === shown[shown.length - 1].key);
+      const more = end < 0 ? [] : wanted.slice(end + 1).filter((item) => !have.has(item.key));
+      shown.push(...more);
+      news = wanted.filter((item) => item.row && !have.has(item.key)).length - more.filter((item) => item.row).length;
     } else [shown, news] = [wanted, 0];
     list.options.height = height();
     list.update(shown);
@@ -221,6 +225,9 @@ function tree(rows) {
   for (const row of rows) if (!here.has(row.parent_task)) add(row, 0);
   return out;
 }
+
+/** @param {any} row @returns {string} */
+const endOf = (row) => row.completed_at || row.updated_at;
 
 /** @type {WeakMap<any, string>} */
 const texts = new WeakMap();
