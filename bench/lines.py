@@ -224,10 +224,10 @@ LINES: list[Line] = [
             ("requests until the first paint", "requests", "", 4),
             ("scripts of the first view", "JS", "kB", 90),
             ("scripts of the first view, compressed", "JS, gzip", "kB", 30),
-            ("scripts of all views", "JS, all", "kB", 90),
+            ("scripts of all views", "JS, all", "kB", None),
             ("styles of the first view", "CSS", "kB", 24),
             ("styles of the first view, compressed", "CSS, gzip", "kB", 6),
-            ("styles of all views", "CSS, all", "kB", 24),
+            ("styles of all views", "CSS, all", "kB", None),
             ("board, 10,000 tasks: time of the server", "board", "ms", None),
             ("filter of 10,000 tasks: time of the server", "filter, server", "ms", None),
             ("filter of 10,000 tasks until it is painted", "filter", "ms", 100),
@@ -247,6 +247,8 @@ LINES: list[Line] = [
             ("nine more tabs until all are live", "ten tabs", "ms", None),
         )
     ),
+    Line("web", "engine, 300 no-ops with the board in a browser: time", "without", _ratio("engine, page", "engine"), limit=1.02),
+    Line("web", "engine, 300 no-ops with one client of the stream: time", "without", _ratio("engine, server", "engine"), limit=1.02),
     Line("hosts", "submit until the command starts on another host, idle (or at most 4 ×)", "", lambda round: round["start"], "ms", 40),
     Line("hosts", "submit until the command starts on another host, idle", _OTHER_HOST, _ratio("start", "peer start")),
     Line(

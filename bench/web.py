@@ -19,12 +19,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from backburner import BackburnerSync
 from backburner.interfaces.web.page import assets, compressed
+from bench import throughput
 from bench.home import LAUNCHER, PYTHON, BenchHome, scratch_folder, wait_until
 from bench.million import fill
 from bench.rounds import Figures, run_rounds
 
 TASKS, LINES, LIVE, TABS = 10_000, 100_000, 50, 10
+_THROUGHPUT_ROUNDS = 2
 _BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 _LOG = f"for n in range({LINES}): print(f'\\033[3{{n % 8}}mline {{n}}\\033[0m', 'needle' if n % 4 == 0 else 'hay')"
 _BUSY = "import time\nwhile True: print(time.time(), flush=True); time.sleep(0.5)"
@@ -52,10 +55,14 @@ _WATCH_STAMPS = """() => {
   };
   look();
 }"""
+# The time after the frame with a new row was painted: a message that is posted in a frame arrives when the frame is done.
 _WATCH_ROWS = """() => {
-  window.seen = {};
+  window.seen = {}; const found = new Set(), {port1, port2} = new MessageChannel();
+  port1.onmessage = ({data}) => { for (const id of data) seen[id] = Date.now(); };
   const look = () => {
-    for (const link of document.querySelectorAll('main a[href^="/t/"]')) seen[link.pathname.slice(3)] ??= Date.now();
+    const ids = [...document.querySelectorAll('main a[href^="/t/"]')].map(link => link.pathname.slice(3)).filter(id => !found.has(id));
+    for (const id of ids) found.add(id);
+    if (ids.length) port2.postMessage(ids);
     requestAnimationFrame(look);
   };
   look();
@@ -90,6 +97,27 @@ def measure(rounds: int) -> list[Figures]:
         return run_rounds({"web": lambda: _round(home, log)}, rounds, warm_up=False)
 
 
+def _throughput_figures() -> Figures:
+    """The seconds that the engine needs for 300 no-ops, five at a time: alone, with the web interface, and with its board in a browser."""
+    browser = _browser()
+    seconds: dict[str, list[float]] = {"engine": [], "engine, server": [], "engine, page": []}
+    with scratch_folder() as folder, BenchHome(folder, throughput.WIDTH) as home, BackburnerSync.open(home.root) as library:
+        throughput.submit_all(library, home)  # starts the engine
+        for _ in range(_THROUGHPUT_ROUNDS):
+            seconds["engine"].append(throughput.submit_all(library, home))
+            with _server(home) as (server, _):
+                if browser is None:
+                    continue
+                with contextlib.closing(_stream(server)):
+                    seconds["engine, server"].append(throughput.submit_all(library, home))
+                with _pages(browser, server) as open_page:
+                    page = open_page("/")
+                    page.wait_for_timeout(2500)  # until the other views are loaded, too
+                    seconds["engine, page"].append(throughput.submit_all(library, home))
+                    page.context.close()
+    return {name: statistics.median(found) for name, found in seconds.items() if found}
+
+
 def _last(home: BenchHome) -> str:
     return json.loads(home.cli("list", "--all", "--limit", "1", "--json"))[0]["task_id"]
 
@@ -101,7 +129,7 @@ def _round(home: BenchHome, log: str) -> Figures:
         if browser := _browser():
             with _pages(browser, server) as open_page:
                 figures |= _page_figures(home, server, open_page, log, start_ms)
-    return figures
+    return figures | _throughput_figures()
 
 
 def _sizes() -> Figures:

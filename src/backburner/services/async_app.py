@@ -67,10 +67,14 @@ class AsyncServices(Generic[S]):
         """Yield now, then after every change of the ledger, and at the latest after `interval()` seconds (5 if that is None)."""
         loop, woken = asyncio.get_running_loop(), asyncio.Event()
         listener = self._services.changes.listen()
-        loop.add_reader(listener.fileno(), woken.set)
+
+        def wake() -> None:
+            listener.drain()  # otherwise the loop would call this again and again until the consumer takes the next item
+            woken.set()
+
+        loop.add_reader(listener.fileno(), wake)
         try:
             while True:
-                listener.drain()
                 woken.clear()
                 yield
                 with contextlib.suppress(TimeoutError):

@@ -52,6 +52,10 @@ class Inbox:
         found = self._notice_store.notices(project=project, unread=unread, channels=channels, limit=limit)
         return found if project is not None else [*found, *self._device_notices(unread)]
 
+    def unread_count(self) -> int:
+        """Return how many notices `notices` would return for the person."""
+        return self._notice_store.unread_count(self._channels_of_person()) + len(self._device_notices(unread=True))
+
     def _device_notices(self, unread: bool) -> list[Notice]:
         """Return notices about paired pages and their passkeys. They belong to no task; their ids are negative."""
         devices = {device.device_id: device for device in self._device_store.devices() if device.revoked_at is None}

@@ -38,6 +38,15 @@ class NoticeRepository:
         found.sort(key=lambda notice: notice.notice_id)
         return found if limit is None else found[-limit:]
 
+    def unread_count(self, channels: Sequence[str]) -> int:
+        """How many notices of some recipients were not acknowledged."""
+        where = f"acknowledged_at IS NULL AND NOT ({FOR_CHANNEL})"
+        counts = (
+            self._db.execute(f"SELECT count(*) FROM notices WHERE {where} AND channel IN ({places(group)})", group)
+            for group in groups(channels)
+        )
+        return sum(int(rows[0][0]) for rows in counts)
+
     def acknowledge(self, *, notice_ids: Iterable[int] = (), task_ids: Iterable[str] = (), channel: str = INBOX, now: int) -> None:
         """Mark notices as acknowledged: by their ids, or those of some tasks for one recipient."""
         with self._db.transaction():

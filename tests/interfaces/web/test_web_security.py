@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import AsyncIterator
+from typing import Any, Literal, NotRequired, Required, get_args, get_origin, get_type_hints
 
 import pytest_asyncio
 from conftest import CONFIG, HomeCli
@@ -64,16 +65,39 @@ async def test_no_operation_is_answered_for_pages_of_other_origins_or_other_host
             assert await send(web, operation, "x", form) == 415, operation.name
 
 
+def complete_body(operation: Operation) -> dict[str, object]:
+    """A body with every field that the operation takes, so that nothing is refused because something is missing."""
+
+    def example(kind: Any) -> object:
+        if get_origin(kind) in (Required, NotRequired):
+            return example(get_args(kind)[0])
+        if get_origin(kind) is Literal:
+            return get_args(kind)[0]
+        if get_origin(kind) is list:
+            return [example(get_args(kind)[0])]
+        return {} if get_origin(kind) is dict else {str: "0" * 64, int: 1, bool: True, dict: {}}[kind]
+
+    return {name: example(kind) for name, kind in get_type_hints(operation.takes or object, include_extras=True).items()}
+
+
 async def test_a_token_is_refused_by_every_operation_for_people(web: Web, home_cli: HomeCli) -> None:
     task_id = str(home_cli.finish("true")["task_id"])
     for operation in OPERATIONS:
         if operation.who in (Who.DEVICE, Who.PASSKEY):
-            found = await web.token.post(path_of(operation, task_id)) if operation.method == "POST" else None
-            found = found or await web.token.delete(path_of(operation, task_id))
-            # What is missing in the request is said first; what is complete is refused.
-            assert found.status_code in (400, 403), operation.name
-    body = {"nonce": "n", "seen": "0" * 64, "choice": "once", "proof": {}}
-    assert (await web.token.post(f"/tasks/{task_id}/approve", body)).status_code == 403
+            path, sent = path_of(operation, task_id), complete_body(operation)
+            found = await web.token.post(path, sent) if operation.method == "POST" else await web.token.delete(path)
+            assert found.status_code == 403, (operation.name, found.text)
+
+
+async def test_a_page_without_a_passkey_succeeds_with_no_operation_that_needs_one(web: Web, home_cli: HomeCli) -> None:
+    page = await web.pair()
+    home_cli.cli("run", "--", "touch", "made")
+    (task,) = home_cli.json("list", "proposed")  # type: ignore[misc]
+    for operation in OPERATIONS:
+        if operation.who is Who.PASSKEY:
+            found = await page.post(path_of(operation, str(task["task_id"])), complete_body(operation))  # type: ignore[index, call-overload]
+            assert 400 <= found.status_code < 500, (operation.name, found.text)
+    assert home_cli.json("list", "proposed") and not (home_cli.cwd / "made").exists()
 
 
 async def test_a_revoked_page_gets_401_from_every_operation(web: Web) -> None:

@@ -43,6 +43,13 @@ class NoticeContract:
         ]
         assert sorted(ledger.notices.channels_with_notices()) == ["inbox", "session:claude:1", "session:codex:2"]
 
+    def test_unread_notices_are_counted_for_some_recipients(self, ledger: Ledger) -> None:
+        for name, session in (("task_a", "claude:1"), ("task_b", "codex:2"), ("task_c", None), ("task_d", None)):
+            ledger.runs.settle([done(running(ledger, name, session=session, channels=("phone",)))], OURS)
+        assert ledger.notices.unread_count(["inbox"]) == 2 and ledger.notices.unread_count(["inbox", "session:codex:2"]) == 3
+        ledger.notices.acknowledge(task_ids=["task_c"], now=NOW)
+        assert ledger.notices.unread_count(["inbox", "to:phone"]) == 1 and ledger.notices.unread_count([]) == 0
+
     def test_an_acknowledgement_of_one_recipient_does_not_count_for_another(self, ledger: Ledger) -> None:
         ledger.runs.settle([done(running(ledger, "task_a", session="claude:1"))], OURS)
         ledger.notices.acknowledge(task_ids=["task_a"], now=NOW)

@@ -70,7 +70,7 @@ def home(app: App, call: Call) -> dict[str, object]:
 
 def counts(app: App) -> dict[str, int]:
     """How many tasks run, are queued and wait for a person, and how many notices are unread."""
-    return {**app.overview.counts(), "inbox": len(app.inbox.notices())}
+    return {**app.overview.counts(), "inbox": app.inbox.unread_count()}
 
 
 def level_of(app: App, call: Call) -> str:

@@ -30,8 +30,10 @@ MAX_STREAMS = 64
 MAX_FOLLOWED = 8
 FLUSH_SECONDS = 0.04  # between two pieces of output for one client
 _MAX_PAUSE_SECONDS = 0.1
+_PAUSE_PER_TASK_SECONDS = 0.02  # for each task but the first that changed since the last time
 COMMENT_SECONDS = 15.0
 _PROGRESS_SECONDS = 2.0
+_PROGRESS_ROWS = 8
 _MAX_EVENTS = 10_000
 _POLL_SECONDS = 0.5
 _GROWTH_SECONDS = 0.1  # how long to wait for output of another host before others get their turn
@@ -141,8 +143,8 @@ class Hub:
     async def add(self, client: Client) -> None:
         if self._task is None or self._task.done():
             self.last_event = await self._app.call(lambda app: app.overview.last_event())
-            self._asking = await self._app.call(_asking)
-            self._task = asyncio.create_task(self._read())
+            self._asking, running = await self._app.call(_asking_and_running)
+            self._task = asyncio.create_task(self._read(running))
             if self._watch.works:
                 asyncio.get_running_loop().add_reader(self._watch.fileno(), self._log_changed)
         self.clients.add(client)
@@ -183,27 +185,42 @@ class Hub:
                     if other is client or other.followed:
                         other.woken.set()
 
-    async def _read(self) -> None:
+    async def _read(self, running: set[str]) -> None:
         """Read what has changed after each change of the ledger; while tasks run, also their progress every two seconds."""
-        running: set[str] = set()
         looked_at = 0.0
         async for _ in self._app.changes(lambda: _PROGRESS_SECONDS if running else COMMENT_SECONDS):
-            start = time.monotonic()
             with contextlib.suppress(LedgerUnavailable):
-                also = running if start - looked_at >= _PROGRESS_SECONDS else set()
-                after = self.last_event
-                found = await self._app.call(lambda app, after=after, also=also: _changed(app, after, also))
-                if also:
-                    looked_at = start
-                self.last_event = found["last_event"]
-                for task_id, changed in found["rows"].items():
-                    if changed is not None and changed["status"] in ("running", "resumed"):
-                        running.add(task_id)
-                    else:
-                        running.discard(task_id)
-                self._pass_on(found)
-            # What happens meanwhile is sent together, so that at most a quarter of the time is spent on reading.
-            await asyncio.sleep(min(_MAX_PAUSE_SECONDS, 3 * (time.monotonic() - start)))
+                pause = await self._read_changes(running)
+                if (now := time.monotonic()) - looked_at >= _PROGRESS_SECONDS:
+                    looked_at = now
+                    await self._read_progress(running)
+                await asyncio.sleep(pause)
+
+    async def _read_changes(self, running: set[str]) -> float:
+        """Read and pass on what happened since the last event. Returns the seconds during which further changes are collected.
+
+        They are chosen so that at most a quarter of the time is spent on reading (the time that other processes take from this one does not
+        count), and less if tasks are started in large numbers, because these need the processors themselves.
+        """
+        after = self.last_event
+        found = await self._app.call(lambda app: _changed(app, after))
+        self.last_event = found["last_event"]
+        for task_id, changed in found["rows"].items():
+            if changed is not None and changed["status"] in ("running", "resumed"):
+                running.add(task_id)
+            else:
+                running.discard(task_id)
+        self._pass_on(found)
+        return min(_MAX_PAUSE_SECONDS, max(3 * found["spent"], _PAUSE_PER_TASK_SECONDS * (len(found["rows"]) - 1)))
+
+    async def _read_progress(self, running: set[str]) -> None:
+        """Read and pass on the rows of running tasks: a few at a time, so that changes of the ledger do not wait for all of them."""
+        waiting = list(running)
+        while waiting:
+            part, waiting = waiting[:_PROGRESS_ROWS], waiting[_PROGRESS_ROWS:]
+            self._pass_on(await self._app.call(lambda app, part=part: _found(app, part)))
+            await self._read_changes(running)
+            waiting = [task_id for task_id in waiting if task_id in running]
 
     def _pass_on(self, found: dict[str, Any]) -> None:
         changed = {task_id: new for task_id, new in found["rows"].items() if self._is_news(task_id, new)}
@@ -220,7 +237,7 @@ class Hub:
             client.rows |= {task_id: new for task_id, new in changed.items() if new is None or client.wants(new)}
             client.asks |= asks
             if changed:
-                client.counts, client.at = found["counts"], found["at"]
+                client.counts, client.at = found["counts"] or client.counts, found["at"]
             for followed in client.followed:
                 if (new := found["rows"].get(followed.run.task_id)) is not None:
                     followed.is_live = new["run_id"] == followed.run.run_id and new["run_status"] in _LIVE
@@ -238,15 +255,18 @@ class Hub:
         return True
 
 
-def _asking(app: App) -> set[str]:
+def _asking_and_running(app: App) -> tuple[set[str], set[str]]:
+    """The tasks that wait for a person, and those that run."""
     from backburner.core.task_filter import TaskFilter
 
-    return {item.entry.task.task_id for item in app.overview.board(TaskFilter()).needs_you}
+    board = app.overview.board(TaskFilter())
+    return {item.entry.task.task_id for item in board.needs_you}, {item.entry.task.task_id for item in board.running}
 
 
-def _changed(app: App, after: int, also: set[str]) -> dict[str, Any]:
-    """What happened after an event: the rows of the tasks concerned, None for those that were cleared."""
-    task_ids = dict.fromkeys(also)
+def _changed(app: App, after: int) -> dict[str, Any]:
+    """What happened after an event, the rows of the tasks concerned, and the CPU time that this took in seconds."""
+    start = time.thread_time()
+    task_ids: dict[str, None] = {}
     revoked = False
     last = after
     while events := app.queries.events(last):
@@ -255,10 +275,21 @@ def _changed(app: App, after: int, also: set[str]) -> dict[str, Any]:
             revoked = revoked or event.kind == "device_revoked"
             if event.task_id:
                 task_ids[event.task_id] = None
-    found = {item.entry.task.task_id: _stream_row(app, item) for item in app.overview.listed(list(task_ids))}
-    rows: dict[str, dict[str, object] | None] = {task_id: found.get(task_id) for task_id in task_ids}
-    at = formatting.iso(app.now())
-    return {"rows": rows, "last_event": last, "revoked": revoked, "counts": counts(app) if rows else {}, "at": at}
+    found = _found(app, list(task_ids))
+    return {
+        **found,
+        "counts": counts(app) if task_ids else {},
+        "last_event": last,
+        "revoked": revoked,
+        "spent": time.thread_time() - start,
+    }
+
+
+def _found(app: App, task_ids: list[str]) -> dict[str, Any]:
+    """The rows of tasks as they are now, None for those that were cleared."""
+    rows: dict[str, dict[str, object] | None] = dict.fromkeys(task_ids)
+    rows |= {item.entry.task.task_id: _stream_row(app, item) for item in app.overview.listed(task_ids)}
+    return {"rows": rows, "counts": {}, "revoked": False, "at": formatting.iso(app.now())}
 
 
 def _stream_row(app: App, item: Any) -> dict[str, object]:
@@ -355,7 +386,7 @@ def _missed(app: App, after: int) -> dict[str, Any] | None:
     """What happened since an event; None if that is too much."""
     if app.overview.last_event() - after > _MAX_EVENTS:
         return None
-    return _changed(app, after, set())
+    return _changed(app, after)
 
 
 def _message(kind: str, data: object, number: int | None = None) -> bytes:

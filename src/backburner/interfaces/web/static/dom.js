@@ -34,11 +34,16 @@ const AS_PROPERTY = new Set(["value", "checked", "disabled", "open", "indetermin
  */
 export function patch(parent, children) {
   const wanted = flatten(children, []);
-  /** @type {Map<any, Element>} */
+  /** @type {Set<any>} */
+  const keys = new Set();
+  for (const node of wanted) if (typeof node !== "string" && node.key != null) keys.add(node.key);
+  /** @type {Map<any, Element>} the elements that are kept and were not placed yet */
   const keyed = new Map();
-  for (const child of parent.children) {
-    const key = drawn.get(child)?.node?.key;
-    if (key != null) keyed.set(key, child);
+  if (keys.size) {
+    for (let child = parent.firstElementChild; child; child = child.nextElementSibling) {
+      const key = drawn.get(child)?.node?.key;
+      if (key != null && keys.has(key)) keyed.set(key, child);
+    }
   }
   let at = parent.firstChild;
   for (const node of wanted) {
@@ -123,6 +128,7 @@ function created(node) {
 /** @param {any} element @param {Node_} node */
 function update(element, node) {
   const entry = drawn.get(element) || { node: null };
+  if (entry.node === node) return;
   const old = entry.node?.props || {};
   const isNew = entry.node === null;
   entry.node = node;
@@ -152,15 +158,27 @@ function set(element, name, value, old) {
 /** @param {string} selector @param {ParentNode} [root] @returns {HTMLElement | null} */
 export const find = (selector, root = document) => root.querySelector(selector);
 
-/** Draw at most once per frame, however often it is asked for. @param {() => void} draw */
-export function perFrame(draw) {
+const FRAME = 16; // milliseconds
+
+/**
+ * Draw at most once per frame, however often it is asked for. With `atOnce`, the first time is not delayed: what is drawn now is painted with the
+ * next frame, while a drawing that begins with the next frame is painted at its end.
+ * @param {() => void} draw
+ */
+export function perFrame(draw, atOnce = false) {
   let waiting = false;
+  let drawnAt = -FRAME;
+  const run = () => {
+    waiting = false;
+    draw();
+    drawnAt = performance.now();
+  };
   return () => {
     if (waiting) return;
     waiting = true;
     // A hidden tab gets no frames; its title still has to change.
-    const run = () => ((waiting = false), draw());
     if (document.hidden) setTimeout(run, 200);
+    else if (atOnce && performance.now() - drawnAt >= FRAME) queueMicrotask(run);
     else requestAnimationFrame(run);
   };
 }

@@ -146,7 +146,7 @@ export class Stream {
     document.addEventListener("visibilitychange", () => {
       this.hiddenSince = document.hidden ? Date.now() : 0;
       this.tell();
-      if (document.hidden) setTimeout(() => this.isLeader && this.reviewQuiet(), QUIET_AFTER + 100);
+      if (document.hidden) setTimeout(() => this.isLeader && this.restart(), QUIET_AFTER + 100);
     });
     addEventListener("pagehide", () => this.channel.postMessage({ kind: "left", tab: this.tab }));
   }
@@ -219,12 +219,6 @@ export class Stream {
     const runs = new Map(this.follows);
     for (const other of this.others.values()) for (const [run, cursor] of other.follows) if (!runs.has(run)) runs.set(run, cursor);
     return [...runs].slice(-MAX_RUNS);
-  }
-
-  reviewQuiet() {
-    const hidden = this.hiddenSince && Date.now() - this.hiddenSince >= QUIET_AFTER;
-    const quiet = Boolean(hidden) && [...this.others.values()].every((other) => other.hidden);
-    if (quiet !== this.isQuiet) this.restart();
   }
 
   /** Open the stream again if what is wanted has changed. */

@@ -24,7 +24,7 @@ export function onMessage(listener) {
   messageListeners.add(listener);
   return () => messageListeners.delete(listener);
 }
-export const changed = perFrame(() => listeners.forEach((listener) => listener()));
+export const changed = perFrame(() => listeners.forEach((listener) => listener()), true);
 
 export const stream = new Stream(received, (state) => {
   if (state === "live" && store.connection && store.connection !== "live") void loadHome();

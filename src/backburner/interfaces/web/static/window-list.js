@@ -20,6 +20,8 @@ export class WindowList {
     this.items = [];
     /** @type {number[]} the top of each item, and the height of all */
     this.tops = [0];
+    /** @type {Map<number, import("./dom.js").Child>} the rows that were described since the last update */
+    this.nodes = new Map();
     const draw = perFrame(() => this.draw());
     addEventListener("scroll", draw, { passive: true });
     addEventListener("resize", draw);
@@ -30,6 +32,7 @@ export class WindowList {
   update(items) {
     const anchor = scrollY > 0 ? this.anchor() : null;
     this.items = items;
+    this.nodes.clear();
     this.tops = [0];
     for (const item of items) this.tops.push(this.tops[this.tops.length - 1] + this.options.height(item));
     this.element.style.height = `${this.tops[items.length]}px`;
@@ -74,8 +77,15 @@ export class WindowList {
       for (let index = first; index <= last; index++) shown.push(index);
       if (at > last) shown.push(at);
     } else for (let index = first; index <= last; index++) shown.push(index);
-    patch(this.element, shown.map((index) => this.drawItem(index)));
+    patch(this.element, shown.map((index) => this.nodeOf(index)));
     if (last >= this.items.length - 40) this.options.onEnd?.();
+  }
+
+  /** @param {number} index */
+  nodeOf(index) {
+    let node = this.nodes.get(index);
+    if (!node) this.nodes.set(index, (node = this.drawItem(index)));
+    return node;
   }
 
   /** @param {number} index */

@@ -20,6 +20,8 @@ export function nowView() {
   let list;
   /** @type {Item[]} */
   let shown = [];
+  /** @type {Item[] | null} what is being drawn */
+  let drawing = null;
   let news = 0;
   let lastInput = 0;
   let isOver = false;
@@ -31,11 +33,11 @@ export function nowView() {
   let asked = "";
 
   const filters = () => ({ project: query("project"), client: query("client"), q: query("q") });
-  const matches = (row) => {
+  /** @returns {(row: any) => boolean} whether a row passes the filters of the address */
+  const matching = () => {
     const { project, client, q } = filters();
-    if (project && row.project !== project) return false;
-    if (client && row.client !== client) return false;
-    return !q || q.toLowerCase().split(/\s+/).every((word) => `${title(row)} ${row.line} ${row.task_id} ${row.name || ""} ${row.status} ${row.doing} ${row.project} ${row.client}`.toLowerCase().includes(word));
+    const words = q.toLowerCase().split(/\s+/).filter(Boolean);
+    return (row) => (!project || row.project === project) && (!client || row.client === client) && words.every((word) => searched(row).includes(word));
   };
 
   /** Ask the server for ended tasks beyond those that came with the board. */
@@ -65,7 +67,9 @@ export function nowView() {
     changed();
   }
 
+  /** @returns {Item[]} */
   function arranged() {
+    const matches = matching();
     const sections = { needs_you: [], running: [], queued: [], next: [], recent: [] };
     const rows = new Map(store.rows);
     for (const row of found || []) if (!rows.has(row.task_id)) rows.set(row.task_id, row);
@@ -77,7 +81,8 @@ export function nowView() {
     sections.running.sort(by("started_at", -1));
     sections.queued.sort(by("created_at"));
     sections.next.sort(by("next_run_at"));
-    sections.recent.sort((a, b) => b.seq - a.seq);
+    // As the server sends them: what ended last is first.
+    sections.recent.sort((a, b) => (endOf(a) < endOf(b) ? 1 : endOf(a) > endOf(b) ? -1 : b.seq - a.seq));
     /** @type {Item[]} */
     const items = [];
     for (const name of /** @type {(keyof typeof HEADS)[]} */ (Object.keys(HEADS))) {
@@ -86,13 +91,16 @@ export function nowView() {
       const cut = name === "running" || name === "queued" ? rows.slice(0, CUT) : rows;
       items.push({ key: `:${name}`, head: name, note: noteOf(name, rows) });
       for (const [row, depth] of tree(cut)) items.push({ key: row.task_id, row, depth });
-      if (cut.length < rows.length) items.push({ key: `:more-${name}`, note: `and ${number(rows.length - cut.length)} more` });
+      if (cut.length < totalOf(name, rows)) items.push({ key: `:more-${name}`, note: `and ${number(totalOf(name, rows) - cut.length)} more` });
     }
     return items;
   }
 
+  /** How many tasks a section has; the server sends at most 200 of those that run or are queued. */
+  const totalOf = (name, rows) => ((name === "running" || name === "queued") && rows.length >= CUT && !Object.values(filters()).some(Boolean) ? Math.max(rows.length, store.counts[name] ?? 0) : rows.length);
+
   function noteOf(name, rows) {
-    if (name !== "recent") return number(rows.length);
+    if (name !== "recent") return number(totalOf(name, rows));
     const counts = store.board?.counts.recent || {};
     const parts = Object.entries(counts).filter(([, count]) => count).map(([state, count]) => `${number(count)} ${state}`);
     return Object.values(filters()).some(Boolean) ? `${number(rows.length)}${next ? "+" : ""} found` : parts.length ? `last 24 h: ${parts.join(", ")}` : "";
@@ -106,15 +114,18 @@ export function nowView() {
 
   function refresh() {
     if (!list) return;
-    const wanted = arranged();
-    const keys = shown.map((item) => item.key).join();
+    const wanted = drawing || arranged();
+    drawing = null;
     const isBusy = (isOver || list.element.contains(document.activeElement) || scrollY > 40) && Date.now() - lastInput < IDLE;
-    if (isBusy && shown.length && keys !== wanted.map((item) => item.key).join()) {
-      // Rows change where they are; new ones and other places wait until nobody points at them.
+    if (isBusy && shown.length && (shown.length !== wanted.length || shown.some((item, index) => item.key !== wanted[index].key))) {
+      // Rows change where they are, and those of the next page are added at the end; other new ones and other places wait until nobody points at them.
       const latest = new Map(wanted.map((item) => [item.key, item]));
       const have = new Set(shown.map((item) => item.key));
       shown = shown.map((item) => (item.row ? { ...item, row: latest.get(item.key)?.row || store.rows.get(item.key) || item.row } : item));
-      news = wanted.filter((item) => item.row && !have.has(item.key)).length;
+      const end = wanted.findIndex((item) => item.key === shown[shown.length - 1].key);
+      const more = end < 0 ? [] : wanted.slice(end + 1).filter((item) => !have.has(item.key));
+      shown.push(...more);
+      news = wanted.filter((item) => item.row && !have.has(item.key)).length - more.filter((item) => item.row).length;
     } else [shown, news] = [wanted, 0];
     list.options.height = height();
     list.update(shown);
@@ -141,6 +152,7 @@ export function nowView() {
     },
     draw: () => {
       queueMicrotask(refresh);
+      drawing = arranged();
       const isEmpty = !store.error && !store.rows.size;
       const isFiltered = Object.values(filters()).some(Boolean);
       const board = store.board;
@@ -157,7 +169,7 @@ export function nowView() {
         store.error && h("div.panel.error", { role: "alert" }, h("p", null, store.error.message), cliLine("backburner doctor")),
         problem && h("p.hint.error", { role: "alert" }, problem),
         isEmpty && welcome(),
-        !isEmpty && isFiltered && asked === JSON.stringify(filters()) && !arranged().length && h("div.panel", null, h("p", null, "No task matches these filters. "), h("button", { type: "button", onclick: () => setQuery({ q: "", project: "", client: "" }) }, "Show all tasks")),
+        !isEmpty && isFiltered && asked === JSON.stringify(filters()) && !drawing.length && h("div.panel", null, h("p", null, "No task matches these filters. "), h("button", { type: "button", onclick: () => setQuery({ q: "", project: "", client: "" }) }, "Show all tasks")),
         h("div", {
           key: "list",
           class: "board",
@@ -214,6 +226,18 @@ function tree(rows) {
   return out;
 }
 
+/** @param {any} row @returns {string} */
+const endOf = (row) => row.completed_at || row.updated_at;
+
+/** @type {WeakMap<any, string>} */
+const texts = new WeakMap();
+/** The text of a row that filters look at. @param {any} row @returns {string} */
+function searched(row) {
+  let text = texts.get(row);
+  if (text === undefined) texts.set(row, (text = `${title(row)} ${row.line} ${row.task_id} ${row.name || ""} ${row.status} ${row.doing} ${row.project} ${row.client}`.toLowerCase()));
+  return text;
+}
+
 /** @param {Item} item */
 const rowClass = (item) => `row ${sectionOf(item.row)} depth-${Math.min(3, item.depth || 0)}`;
 
@@ -221,8 +245,19 @@ const rowClass = (item) => `row ${sectionOf(item.row)} depth-${Math.min(3, item.
 function drawItem(item) {
   if (item.head) return [h("h2", { class: `section ${item.head}` }, HEADS[item.head], " ", h("span.num", null, item.note || ""))];
   if (!item.row) return [h("p.muted", null, item.note || "")];
-  const row = item.row;
-  const section = sectionOf(row);
+  const section = sectionOf(item.row);
+  if (section !== "recent") return drawRow(item.row, section);
+  // Nothing of an ended task depends on the time, so it is described once.
+  let cells = ended.get(item.row);
+  if (!cells) ended.set(item.row, (cells = drawRow(item.row, section)));
+  return cells;
+}
+
+/** @type {WeakMap<any, import("../dom.js").Child[]>} */
+const ended = new WeakMap();
+
+/** @param {any} row @param {string} section @returns {import("../dom.js").Child[]} */
+function drawRow(row, section) {
   const asks = section === "needs_you";
   return [
     stateIcon({ ...row, section: asks ? "waiting" : section }),
