@@ -42,8 +42,8 @@ class Counted:
             self.statements += 1
             return send(*args, **options)
 
-        def begun(durable: bool) -> None:
-            begin(durable)
+        def begun(durable: bool, by_person: bool = False) -> None:
+            begin(durable, by_person)
             self._since = time.perf_counter()
 
         def committed() -> None:

@@ -27,6 +27,7 @@ class SqliteDatabase:
     """One connection to a ledger file. Not thread-safe."""
 
     dialect = "sqlite"
+    reuses_ids = True
     host_id = ""
     ask_password: Callable[[str], str | None] = staticmethod(lambda user: None)
     notifications = None
@@ -69,6 +70,8 @@ class SqliteDatabase:
         except apsw.Error as error:
             raise self._unavailable(error) from None
         return self.connection.changes()
+
+    write_later = write
 
     def insert(self, table: str, row: Mapping[str, object]) -> None:
         values = [value if value is None or type(value) is str else plain(value) for value in row.values()]
