@@ -115,6 +115,10 @@ class Database(Protocol):
         """What `doctor` checks about the server of the database and the connection to it; empty for a file."""
         ...
 
+    def may_run_tasks(self) -> bool:
+        """Whether the server lets this host run tasks; otherwise it can only submit them. A file always does."""
+        ...
+
     def become_person(self) -> None:
         """Use the database user of the person from now on, if the server has one; NotAPerson if its password is not known."""
         ...

@@ -11,8 +11,8 @@ import functools
 import itertools
 import select
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -94,6 +94,7 @@ class PostgresDatabase:
         self._is_notified = False
         self._in_transaction = self._has_begun = False  # the second from its first round trip on
         self._waiting: list[tuple[bytes, Sequence[object] | None]] = []  # statements that are sent with the next one
+        self._may_run: bool | None = None  # not known before somebody asks
         self._counter = itertools.count()
         self._failed: tuple[float, LedgerUnavailable] | None = None
         self._connection = self._connect()
@@ -146,9 +147,7 @@ class PostgresDatabase:
         try:
             self._exchange(b"COMMIT", None)
         except psycopg.Error as error:
-            is_lost = self._connection.closed
-            self.roll_back()
-            if is_lost:
+            if self._connection.closed:
                 raise LedgerUnreachable("the connection was lost while a change was stored", path=self.path) from None
             raise self._unavailable(error) from None
         self._end_transaction()
@@ -164,6 +163,11 @@ class PostgresDatabase:
     def _end_transaction(self) -> None:
         self._in_transaction = self._has_begun = False
         self._waiting = []
+
+    def may_run_tasks(self) -> bool:
+        if self._may_run is None:
+            (self._may_run,) = self.one(f"SELECT {SCHEMA}.is_worker()")
+        return self._may_run
 
     def become_person(self) -> None:
         """Use the login of the person from now on, if it is another."""
@@ -315,10 +319,14 @@ class PostgresDatabase:
         connection = self._connection
         if not self._waiting:
             return connection.execute(statement, values, prepare=None if values is not None else False)
-        with connection.pipeline():
-            for text, row in self._waiting:
-                connection.execute(text, row)
-            return connection.execute(statement, values)
+        pipeline = connection._pipeline = _Pipeline(connection)
+        try:
+            with pipeline:
+                for text, row in self._waiting:
+                    connection.execute(text, row)
+                return connection.execute(statement, values)
+        finally:
+            connection._pipeline = None
 
     def _connect(self) -> psycopg.Connection:
         if self._failed and time.monotonic() < self._failed[0] + _RECONNECT_INTERVAL:
@@ -428,6 +436,17 @@ def _insert_into(table: str, columns: tuple[str, ...]) -> str:
     return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
 
 
+class _Pipeline(psycopg.Pipeline):
+    """A pipeline that ends with Sync. That of psycopg sends Flush after it, and then the server does not end a stopped client's transaction."""
+
+    def _exit_gen(self) -> Generator[Any, Any, None]:
+        try:
+            self._enqueue_sync()
+            yield from self._communicate_gen()
+        finally:
+            yield from self._fetch_gen(flush=False)
+
+
 class _Transaction:
     """BEGIN … COMMIT with the writer's lock; rolled back on any error."""
 
@@ -438,7 +457,11 @@ class _Transaction:
         self._database.begin(self._durable, self._by_person)
 
     def __exit__(self, kind: type | None, error: BaseException | None, _: object) -> None:
-        if error is None:
-            self._database.commit()
-        else:
+        if error is not None:
             self._database.roll_back()
+            return
+        try:
+            self._database.commit()
+        except BaseException:
+            self._database.roll_back()
+            raise

@@ -101,6 +101,9 @@ class SqliteDatabase:
         if self.connection.in_transaction:
             self.connection.execute("ROLLBACK")
 
+    def may_run_tasks(self) -> bool:
+        return True
+
     def become_person(self) -> None:
         """A file does not know who opens it."""
 
