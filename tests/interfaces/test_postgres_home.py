@@ -161,7 +161,7 @@ def test_a_host_that_does_not_lead_limits_the_size_of_its_home(home: HomeCli, da
     database.join("0", state="active")  # the smallest id leads
     limited = "[commands]\nhome_limit_gb = 0.000001\n[worker]\nlease_seconds = 600\n"
     home.configure(f'{CONFIG}\n[store]\nurl = "{database.url}"\n{limited}')
-    task_id = home.finish("echo", "hello")["task_id"]
+    task_id = home.finish("seq", "10000")["task_id"]
     home.stop_engine()
     home.cli("run", "--", "true")  # the next engine looks at the size when it starts
     log = home.folder(task_id) / "output.log"

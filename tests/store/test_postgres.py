@@ -371,11 +371,11 @@ def test_writers_wait_for_each_other(db: PostgresDatabase, url: str) -> None:
             order.append(other.one(COUNT))
 
     with db.transaction():
+        db.write(ADD, ("a", 1))
         thread = threading.Thread(target=write)
         thread.start()
         waiting = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
         wait_until(lambda: db.one(waiting), "the other writer to wait")
-        db.write(ADD, ("a", 1))
         order.append("first")
     thread.join()
     other.close()
