@@ -28,6 +28,7 @@ from bench.rounds import Figures, run_rounds
 
 HOSTS, SEATS, LANE, NO_OPS = 3, 4, "bench", 300
 _OUTPUT_BYTES = 50 << 20
+_UNTIL_IDLE = 35.0  # seconds
 TIME = ["date", "+%s%N"]  # a command whose output is when it started
 _CONFIG = """
 [approval]
@@ -230,7 +231,8 @@ class Setup:
         return time.perf_counter() - start
 
     def idle(self, seconds: float) -> Figures:
-        """CPU, memory and connections of an idle worker."""
+        """CPU, memory and connections of a worker that has been idle for a while: it closes a connection that it has not used for 30 s."""
+        time.sleep(_UNTIL_IDLE)
         engines = [host.engine for host in self.workers]
         before = sum(exact_cpu_seconds(engine) for engine in engines if engine)
         time.sleep(seconds)

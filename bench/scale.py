@@ -7,7 +7,9 @@ that listens; the beats of the hosts; and the size of a run on disk. The wait fo
 import random
 import statistics
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import psycopg
 
@@ -15,7 +17,7 @@ from backburner.core.claims import RunResult
 from backburner.core.models import Approval, ProcessId
 from backburner.core.states import Result, RunState
 from backburner.store.ledger import Ledger, open_postgres_ledger
-from backburner.store.postgres import connect
+from backburner.store.postgres import PostgresDatabase, connect
 from backburner.store.postgres_schema import migrate
 from backburner.testing.records import request
 from bench.home import children, exact_cpu_seconds, scratch_folder
@@ -29,38 +31,44 @@ SCALES = ((100, 200_000), (100, 1_000_000), (1_000, 200_000), (1_000, 1_000_000)
 BEAT_SECONDS = 2.0
 
 
+class Cost(NamedTuple):
+    """What a part of a run's life costs: `held` is how long nobody else could write, in milliseconds."""
+
+    statements: float
+    round_trips: float
+    transactions: float
+    held: float
+
+
 class Counted:
-    """A ledger whose statements and transactions are counted."""
+    """A ledger whose statements, round trips and transactions are counted."""
 
     def __init__(self, url: str, folder: Path) -> None:
         self.ledger: Ledger = open_postgres_ledger(url, str(folder), "bench")
-        self.statements, self.held = 0, []
-        database = self.ledger.database
-        send, begin, commit = database._send, database.begin, database.commit  # type: ignore[attr-defined]
+        self.statements, self.round_trips, self.held = 0, 0, list[float]()
+        database: PostgresDatabase = self.ledger.database  # type: ignore[assignment]
+        exchange = database._exchange
 
-        def counted(*args: object, **options: object) -> object:
-            self.statements += 1
-            return send(*args, **options)
+        def counted(statement: bytes, values: Sequence[object] | None) -> psycopg.Cursor:
+            if database._in_transaction and not database._has_begun:
+                self._since = time.perf_counter()  # the lock is taken by the first of these statements
+            self.statements += len(database._waiting) + 1
+            self.round_trips += 1
+            cursor = exchange(statement, values)
+            if statement == b"COMMIT":
+                self.held.append((time.perf_counter() - self._since) * 1000)
+            return cursor
 
-        def begun(durable: bool) -> None:
-            begin(durable)
-            self._since = time.perf_counter()
+        database._exchange = counted  # type: ignore[method-assign]
 
-        def committed() -> None:
-            commit()
-            self.statements += 1
-            self.held.append((time.perf_counter() - self._since) * 1000)
-
-        database._send, database.begin, database.commit = counted, begun, committed  # type: ignore[attr-defined]
-
-    def take(self) -> tuple[int, int, float]:
-        """The statements, transactions and milliseconds of the lock since the last call."""
-        taken = self.statements, len(self.held), sum(self.held)
-        self.statements, self.held = 0, []
+    def take(self) -> Cost:
+        """The cost since the last call."""
+        taken = Cost(self.statements, self.round_trips, len(self.held), sum(self.held))
+        self.statements, self.round_trips, self.held = 0, 0, []
         return taken
 
 
-def life_of_a_run(counted: Counted, number: int) -> dict[str, tuple[int, int, float]]:
+def life_of_a_run(counted: Counted, number: int) -> dict[str, Cost]:
     """Submit, claim and end a run of a lane, as three processes do; what each of these costs."""
     ledger, now, owner, name = counted.ledger, time.time_ns() // 1_000_000, ProcessId(1, "1", "boot"), f"task_{number}"
     counted.take()
@@ -147,12 +155,14 @@ def main() -> None:
         cpu_per_run = (server_cpu(server) - cpu) * 1000 / RUNS
         server.execute("CHECKPOINT")
         ((after,),) = server.execute(size)
-        steps = {step: [statistics.median(life[step][part] for life in lives) for part in range(3)] for step in lives[0]}
-        for step, (statements, transactions, held) in steps.items():
-            print(f"{step}: {statements:.0f} statements, {transactions:.0f} transactions, lock held {held:.2f} ms")
-        statements = sum(step[0] for step in steps.values())
+        steps = {step: Cost(*(statistics.median(life[step][part] for life in lives) for part in range(4))) for step in lives[0]}
+        for step, cost in steps.items():
+            print(
+                f"{step}: {cost.statements:.0f} statements, {cost.round_trips:.0f} round trips, {cost.transactions:.0f} transactions, lock held {cost.held:.2f} ms"
+            )
+        total = Cost(*map(sum, zip(*steps.values(), strict=True)))
         print(
-            f"a run: {statements:.0f} statements, lock held {sum(step[2] for step in steps.values()):.2f} ms, server CPU {cpu_per_run:.2f} ms"
+            f"a run: {total.statements:.0f} statements, {total.round_trips:.0f} round trips, lock held {total.held:.2f} ms, server CPU {cpu_per_run:.2f} ms"
         )
         print(f"size of a run: {(after - before) / RUNS / 1024:.1f} KiB")
         counted.ledger.close()
@@ -162,7 +172,7 @@ def main() -> None:
         beats = {hosts: beat_cost(server, url, hosts) for hosts in (100, 1_000)}
         for hosts, cost in beats.items():
             print(f"a beat among {hosts} hosts: {cost:.2f} ms of server CPU, {hosts / BEAT_SECONDS * cost / 10:.0f} % of a core in all")
-    on_lan = [held + LAN_ROUND_TRIP * statements for statements, _, held in steps.values()]
+    on_lan = [cost.held + LAN_ROUND_TRIP * cost.round_trips for cost in steps.values()]
     print(f"lock held per run at {LAN_ROUND_TRIP} ms round trip: {sum(on_lan):.1f} ms")
     for hosts, runs in SCALES:
         for name, rate in (("mean", runs / DAY), ("peak", PEAK * runs / DAY)):

@@ -14,7 +14,7 @@ import apsw
 import hypothesis
 import pytest
 from forked_cli import ForkedCli
-from postgres_server import PostgresServer, system_programs, wheel_programs
+from postgres_server import LedgerDatabase, PostgresServer, system_programs, wheel_programs
 
 from backburner.core.models import Caller, ProcessId
 from backburner.services.app import App
@@ -261,6 +261,20 @@ def system_postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator
     server = PostgresServer(tmp_path_factory.getbasetemp() / "pg-system", system_programs())
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="module")
+def ledger_server(request: pytest.FixtureRequest) -> PostgresServer:
+    """The server of `database`; see `ON_BOTH_SERVERS`."""
+    is_system = getattr(request, "param", "newest") == "system"
+    return request.getfixturevalue("system_postgres_server" if is_system else "postgres_server")
+
+
+@pytest.fixture(scope="module")
+def database(request: pytest.FixtureRequest, ledger_server: PostgresServer) -> LedgerDatabase:
+    """A database with the tables of a ledger for the tests of one file, which it is named after; with roles if that says `WITH_ROLES = True`."""
+    name = request.module.__name__.rpartition(".")[2]
+    return LedgerDatabase(ledger_server, name, "bytes", roles=getattr(request.module, "WITH_ROLES", False))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -26,6 +26,8 @@ _DATABASES = {
     "icu": "LOCALE 'C' LOCALE_PROVIDER icu ICU_LOCALE 'en-US'",
 }
 _SETTINGS = ("fsync=off", "full_page_writes=off", "listen_addresses=", "shared_buffers=32MB", "autovacuum=off")
+# `pytestmark` of a file whose tests run with the newest server and with the system's
+ON_BOTH_SERVERS = pytest.mark.parametrize("ledger_server", ["newest", "system"], indirect=True, scope="module")
 
 
 def wheel_programs() -> str:
@@ -221,8 +223,8 @@ class LedgerDatabase:
         self._server.administer(self._empty, self.name)
         self.join(HOST_ID)
 
-    def join(self, host_id: str, name: str = "") -> None:
+    def join(self, host_id: str, name: str = "", state: str = "left") -> None:
         """Add a host."""
         name = name or f"host {host_id}"
         added = "INSERT INTO backburner.hosts (host_id, name, state, changed_at, seen_at)"
-        self._server.administer(f"{added} VALUES ('{host_id}', '{name}', 'left', 0, 0) ON CONFLICT DO NOTHING", self.name)
+        self._server.administer(f"{added} VALUES ('{host_id}', '{name}', '{state}', 0, 0) ON CONFLICT DO NOTHING", self.name)

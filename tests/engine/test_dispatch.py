@@ -26,11 +26,6 @@ async def until(condition: Callable[[], object], what: str, seconds: float = 60.
     await asyncio.to_thread(wait_until, condition, what, seconds)
 
 
-@pytest.fixture(scope="module")
-def database(postgres_server: PostgresServer) -> LedgerDatabase:
-    return LedgerDatabase(postgres_server, "handed_out", "bytes")
-
-
 @pytest.fixture
 def ledger(database: LedgerDatabase, tmp_path: Path) -> Iterator[Ledger]:
     database.empty()
@@ -104,12 +99,12 @@ def host(database: LedgerDatabase, ledger: Ledger, tmp_path: Path) -> Iterator[H
 
 def is_listening(server: PostgresServer) -> bool:
     """Whether somebody listens for jobs. A connection that listens has done nothing else since."""
-    rows = server.administer("SELECT 1 FROM pg_stat_activity WHERE datname = 'handed_out' AND query LIKE 'LISTEN%procrastinate%'")
+    rows = server.administer("SELECT 1 FROM pg_stat_activity WHERE datname = 'test_dispatch' AND query LIKE 'LISTEN%procrastinate%'")
     return bool(rows)
 
 
 def jobs(server: PostgresServer) -> list[tuple]:
-    return server.administer("SELECT args->>'run_id', status::text FROM backburner_jobs.procrastinate_jobs ORDER BY id", "handed_out")
+    return server.administer("SELECT args->>'run_id', status::text FROM backburner_jobs.procrastinate_jobs ORDER BY id", "test_dispatch")
 
 
 async def test_a_run_that_is_waiting_and_one_that_comes_later_begin(ledger: Ledger, host: Host, postgres_server: PostgresServer) -> None:
@@ -137,11 +132,11 @@ async def test_a_run_occupies_a_seat_until_it_has_ended(ledger: Ledger, host: Ho
 
 async def test_a_job_whose_run_is_taken_is_simply_done(ledger: Ledger, host: Host, postgres_server: PostgresServer) -> None:
     submit(ledger, "task_taken")
-    postgres_server.administer("ALTER TABLE backburner.runs DISABLE TRIGGER dispatch_changed", "handed_out")  # so that the job remains
+    postgres_server.administer("ALTER TABLE backburner.runs DISABLE TRIGGER dispatch_changed", "test_dispatch")  # so that the job remains
     try:
         host.claim("task_taken")
     finally:
-        postgres_server.administer("ALTER TABLE backburner.runs ENABLE TRIGGER dispatch_changed", "handed_out")
+        postgres_server.administer("ALTER TABLE backburner.runs ENABLE TRIGGER dispatch_changed", "test_dispatch")
     assert jobs(postgres_server) == [("task_taken", "todo")]
     async with host.work():
         await until(lambda: host.refused == ["task_taken"] and not jobs(postgres_server), "the job to be done")
@@ -196,7 +191,7 @@ async def test_an_engine_that_ends_lets_its_runs_continue_and_gives_back_what_ha
         with ledger.database.transaction():  # as if it had been handed out, but not claimed yet
             ledger.database.write("UPDATE runs SET state = 'pending', owner = NULL, started_at = NULL WHERE run_id = 'task_not'")
         postgres_server.administer(
-            "SET search_path = backburner_jobs; DELETE FROM procrastinate_jobs WHERE status = 'todo' RETURNING 1", "handed_out"
+            "SET search_path = backburner_jobs; DELETE FROM procrastinate_jobs WHERE status = 'todo' RETURNING 1", "test_dispatch"
         )
     assert sorted(host.let_go) == ["task_begun", "task_not"] and host.aborted == []
     assert jobs(postgres_server) == [("task_not", "todo")]
@@ -228,7 +223,7 @@ async def test_two_limits_share_the_connections(ledger: Ledger, host: Host, post
         for name, lane in (("task_a", LANE), ("task_b", LANE), ("task_c", OTHER)):
             submit(ledger, name, lane)
         await until(lambda: sorted(host.begun) == ["task_a", "task_c"], "one run of each")
-        ((connections,),) = postgres_server.administer("SELECT count(*) FROM pg_stat_activity WHERE datname = 'handed_out'")
+        ((connections,),) = postgres_server.administer("SELECT count(*) FROM pg_stat_activity WHERE datname = 'test_dispatch'")
         assert connections == 3  # the ledger's, one for all queries, one that listens
     host.listener.close()
 
@@ -238,7 +233,7 @@ async def test_lost_connections_are_replaced(ledger: Ledger, host: Host, postgre
     async with host.work():
         for number in range(3):
             await until(lambda: is_listening(postgres_server), "LISTEN")
-            assert postgres_server.terminate_connections("handed_out") >= 3
+            assert postgres_server.terminate_connections("test_dispatch") >= 3
             submit(ledger, f"task_{number}")
             await until(lambda number=number: f"task_{number}" in host.begun, "the next run")
         assert host.begun.count("task_before") == 1 and host.let_go == [] and host.aborted == []

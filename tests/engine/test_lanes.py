@@ -91,11 +91,6 @@ class Host:
         return sorted(self.executor.handles)
 
 
-@pytest.fixture(scope="module")
-def database(postgres_server: PostgresServer) -> LedgerDatabase:
-    return LedgerDatabase(postgres_server, "lanes", "bytes")
-
-
 @pytest.fixture
 def ledger(database: LedgerDatabase, tmp_path: Path) -> Iterator[Ledger]:
     database.empty()
@@ -160,17 +155,17 @@ async def test_a_cancel_frees_the_seat(ledger: Ledger, host: Host) -> None:
 
 
 async def test_what_another_host_has_is_not_started(ledger: Ledger, host: Host, postgres_server: PostgresServer) -> None:
-    postgres_server.administer("ALTER TABLE backburner.runs DISABLE TRIGGER dispatch_changed", "lanes")  # so that the job remains
+    postgres_server.administer("ALTER TABLE backburner.runs DISABLE TRIGGER dispatch_changed", "test_lanes")  # so that the job remains
     try:
         submit(ledger, "task_theirs", "engine/elsewhere")
         ledger.dispatch.take(["task_theirs"], OTHER, NOW)
-        postgres_server.administer("UPDATE backburner_jobs.procrastinate_jobs SET queue_name = 'engine/gpu'", "lanes")
+        postgres_server.administer("UPDATE backburner_jobs.procrastinate_jobs SET queue_name = 'engine/gpu'", "test_lanes")
     finally:
-        postgres_server.administer("ALTER TABLE backburner.runs ENABLE TRIGGER dispatch_changed", "lanes")
+        postgres_server.administer("ALTER TABLE backburner.runs ENABLE TRIGGER dispatch_changed", "test_lanes")
     submit(ledger, "task_ours")
     await until(lambda: host.started == ["task_ours"], "the other run")
     gone = "SELECT count(*) = 0 FROM backburner_jobs.procrastinate_jobs WHERE queueing_lock = 'task_theirs'"
-    await asyncio.to_thread(wait_until, lambda: postgres_server.administer(gone, "lanes")[0][0], "the job to be done")
+    await asyncio.to_thread(wait_until, lambda: postgres_server.administer(gone, "test_lanes")[0][0], "the job to be done")
     assert run_of(ledger, "task_theirs").owner == OTHER
 
 

@@ -20,11 +20,6 @@ WAIT = 90.0  # seconds; a machine with many tests at a time is slow
 NewHost = Callable[..., HomeCli]
 
 
-@pytest.fixture(scope="module")
-def database(postgres_server: PostgresServer) -> LedgerDatabase:
-    return LedgerDatabase(postgres_server, "several", "bytes")
-
-
 @pytest.fixture
 def new_host(database: LedgerDatabase, tmp_path: Path) -> Iterator[NewHost]:
     """Homes that have joined the ledger. With lanes, an engine serves them."""

@@ -14,11 +14,6 @@ from postgres_server import LedgerDatabase, PostgresServer
 WAIT = 60.0  # seconds
 
 
-@pytest.fixture(scope="module")
-def database(postgres_server: PostgresServer) -> LedgerDatabase:
-    return LedgerDatabase(postgres_server, "other_hosts", "bytes")
-
-
 class Hosts:
     """`there` runs commands, `here` has no engine."""
 

@@ -17,11 +17,6 @@ from backburner.system import processes
 WAIT = 60.0  # seconds; a machine with many tests at a time is slow
 
 
-@pytest.fixture(scope="module")
-def database(postgres_server: PostgresServer) -> LedgerDatabase:
-    return LedgerDatabase(postgres_server, "home", "bytes")
-
-
 @pytest.fixture
 def home(home_cli: HomeCli, database: LedgerDatabase) -> Iterator[HomeCli]:
     """A home with an empty ledger on Postgres."""
@@ -128,7 +123,7 @@ def test_a_run_continues_without_the_server_and_its_end_is_recorded_later(home: 
     postgres_server.stop()
     try:
         done = home.cli("list")
-        assert done.returncode == 1 and done.stderr.startswith("Cannot reach the ledger postgresql://ledger@/home?host=")
+        assert done.returncode == 1 and done.stderr.startswith("Cannot reach the ledger postgresql://ledger@/test_postgres_home?host=")
         assert done.stderr.count("\n") == 1
         end(home, task_id)
         kept = "the results of 1 runs are kept and written later"
@@ -155,11 +150,22 @@ def test_an_engine_that_starts_without_the_server_waits_for_it(home: HomeCli, po
 
 def test_lost_connections_are_replaced(home: HomeCli, postgres_server: PostgresServer) -> None:
     task_id, engine = running(home), home.engine
-    assert postgres_server.terminate_connections("home") >= 1
+    assert postgres_server.terminate_connections("test_postgres_home") >= 1
     end(home, task_id)
     wait_until(lambda: has_status(home, task_id, "failed"), "the end to be recorded", WAIT)
     assert home.status(task_id)["exit_code"] == 7 and home.engine == engine
     assert home.finish("true")["status"] == "completed"
+
+
+def test_a_host_that_does_not_lead_limits_the_size_of_its_home(home: HomeCli, database: LedgerDatabase) -> None:
+    database.join("0", state="active")  # the smallest id leads
+    limited = "[commands]\nhome_limit_gb = 0.000001\n[worker]\nlease_seconds = 600\n"
+    home.configure(f'{CONFIG}\n[store]\nurl = "{database.url}"\n{limited}')
+    task_id = home.finish("seq", "10000")["task_id"]
+    home.stop_engine()
+    home.cli("run", "--", "true")  # the next engine looks at the size when it starts
+    log = home.folder(task_id) / "output.log"
+    wait_until(lambda: log.read_text().startswith("[backburner: the output was removed"), "the output to be removed", WAIT)
 
 
 def test_a_stopped_engine_does_not_keep_others_from_writing(home: HomeCli) -> None:

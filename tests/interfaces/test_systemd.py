@@ -3,9 +3,11 @@ can be removed completely. A fake `systemctl` starts and stops the program of th
 """
 
 import argparse
+import configparser
 import json
 import os
 import pty
+import re
 import select
 import shlex
 import signal
@@ -404,3 +406,12 @@ def test_at_a_terminal_install_shows_the_unit_and_asks(machine: Machine, keys: s
     os.close(terminal)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == code
     assert machine.unit.exists() == (code == 0) == bool(machine.engine)
+
+
+def test_commands_outlive_a_worker_of_the_example_unit() -> None:
+    docs = (Path(__file__).parents[2] / "docs" / "hosts.md").read_text()
+    (example,) = re.findall(r"^```ini\n(.*?)^```", docs, re.MULTILINE | re.DOTALL)
+    unit = configparser.ConfigParser(inline_comment_prefixes=None)  # as systemd, for which a comment behind a value is part of it
+    unit.read_string(example)
+    wanted = {"restart": "always", "killmode": "process", "oompolicy": "continue", "tasksmax": "infinity"}
+    assert {name: unit["Service"][name] for name in wanted} == wanted

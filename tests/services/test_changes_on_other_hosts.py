@@ -17,11 +17,6 @@ LONG = 600.0  # seconds until an unchanged ledger is read again: longer than any
 ADD = "INSERT INTO events (at, kind, data) VALUES (1, 'note_added', '{}')"
 
 
-@pytest.fixture(scope="module")
-def database(postgres_server: PostgresServer) -> LedgerDatabase:
-    return LedgerDatabase(postgres_server, "waited", "bytes")
-
-
 @pytest.fixture
 def home(home_cli: HomeCli, database: LedgerDatabase) -> HomeCli:
     database.empty()
@@ -49,7 +44,7 @@ def change(database: LedgerDatabase) -> Iterator[Callable[[str], None]]:
 
 def listening(server: PostgresServer) -> int:
     """The number of connections that listen for changes."""
-    query = "SELECT count(*) FROM pg_stat_activity WHERE datname = 'waited' AND query LIKE 'LISTEN%'"
+    query = "SELECT count(*) FROM pg_stat_activity WHERE datname = 'test_changes_on_other_hosts' AND query LIKE 'LISTEN%'"
     return server.administer(query)[0][0]
 
 
@@ -128,12 +123,12 @@ async def test_an_event_loop_is_woken_too(home: HomeCli, change: Callable[[str],
 
 
 def test_commands_that_do_not_wait_open_one_connection(home: HomeCli, postgres_server: PostgresServer) -> None:
-    postgres_server.administer("ALTER DATABASE waited CONNECTION LIMIT 1")
+    postgres_server.administer("ALTER DATABASE test_changes_on_other_hosts CONNECTION LIMIT 1")
     try:
         home.ok("list")
         home.ok("events")
     finally:
-        postgres_server.administer("ALTER DATABASE waited CONNECTION LIMIT -1")
+        postgres_server.administer("ALTER DATABASE test_changes_on_other_hosts CONNECTION LIMIT -1")
 
 
 def test_a_cancel_reaches_the_engine_of_another_host(home: HomeCli, tmp_path: Path, database: LedgerDatabase) -> None:

@@ -23,11 +23,6 @@ from backburner.system.run_files import INPUT, INPUT_END
 BINARY = bytes(range(256)) * 300 + "日本語".encode()[:-1]
 
 
-@pytest.fixture(scope="module")
-def database(postgres_server: PostgresServer) -> LedgerDatabase:
-    return LedgerDatabase(postgres_server, "remote_runs", "bytes")
-
-
 @pytest.fixture
 def hosts(database: LedgerDatabase, tmp_path: Path) -> Iterator[TwoHosts]:
     database.empty()

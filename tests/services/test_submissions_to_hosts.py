@@ -1,32 +1,34 @@
 """Commands for another host: it judges them with its own files and rules, asks on every host, and finds their folder and environment."""
 
-from collections.abc import Iterator
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from conftest import HomeCli, caller, wait_until
-from postgres_server import PERSON, WORKER, LedgerDatabase, PostgresServer
+from postgres_server import AGENT, PERSON, WORKER, LedgerDatabase
 
-from backburner.core.claims import ClaimedRun
+from backburner.coordination.config_file import ConfigFile
+from backburner.core.claims import ClaimedRun, RunResult
 from backburner.core.errors import ApprovalDenied, BadInput, NotPermitted, QuestionChanged
 from backburner.core.models import ENGINE, Entry
-from backburner.core.ports import CannotStart
-from backburner.core.states import RunState, WaitKind
+from backburner.core.ports import CannotStart, ChannelReply, OutgoingMessage
+from backburner.core.schedule import every
+from backburner.core.states import Result, RunState, WaitKind
+from backburner.integrations.delivery import DeliveryWorker
 from backburner.interfaces.cli.questions import question_of
 from backburner.services.app import App, open_app
+from backburner.services.daemon_parts import Services, open_integration_parts
 from backburner.store.postgres_schema import migrate
 from backburner.system.home import Home
 from backburner.system.processes import myself
 from backburner.testing.records import request
 
 NO_SANDBOX = '[sandbox]\nlevel = "none"\n'
+WITH_ROLES = True
 ALLOWED = '[[approval.rules]]\nname = "echo"\ndecision = "allow"\ncommand = "echo **"\n'
 DENIED = '[[approval.rules]]\nname = "no echo"\ndecision = "deny"\ncommand = "echo **"\n'
-
-
-@pytest.fixture(scope="module")
-def database(postgres_server: PostgresServer) -> LedgerDatabase:
-    return LedgerDatabase(postgres_server, "other_hosts", "bytes", roles=True)
 
 
 class Hosts:
@@ -269,3 +271,95 @@ def test_an_engine_runs_what_another_host_submitted_and_a_person_there_approved(
     alpha.approvals.approve(entry.task.task_id, caller(alpha))
     wait_until(lambda: has_status("completed"), "the command to end", 60)
     assert home_cli.log(entry.task.task_id) == f"{entry.task.task_id}\n".encode()
+
+
+# -- a host that only submits
+
+
+def test_a_host_that_only_submits_is_told_to_say_where_a_task_runs(hosts: Hosts) -> None:
+    laptop, beta = hosts.open("laptop", user=AGENT), hosts.open("beta", user=WORKER)
+    for more in ({}, {"schedule": every(60_000, laptop.now()), "name": "nightly"}):
+        with pytest.raises(BadInput, match=r"This host only submits tasks.*--lane NAME or --host NAME"):
+            submit(laptop, "", **more)
+        with pytest.raises(BadInput, match="This host only submits tasks"):
+            submit(laptop, laptop, **more)
+    assert laptop.queries.list(caller(laptop), everywhere=True) == []
+    assert {submit(laptop, place).status for place in ("/gpu", beta)} == {"pending"}
+    assert submit(beta, "", approved_via=None).task.origin_host == beta.host_id
+
+
+# -- what readers on other hosts see
+
+
+def test_a_run_that_starts_elsewhere_gets_no_files_in_this_home(hosts: Hosts) -> None:
+    alpha, beta = hosts.open("alpha"), hosts.open("beta")
+    for place in ("/gpu", beta):
+        entry = submit(alpha, place)
+        alpha.runs.repair_metadata(entry)
+        assert not Path(alpha.runs.folder(entry)).exists()
+    own = submit(beta, beta, "true", approved_via="cli")
+    beta.runs.repair_metadata(own)
+    assert (Path(beta.runs.folder(own)) / "metadata.json").exists()
+
+
+def test_a_notice_names_a_command_that_works_on_every_host(hosts: Hosts) -> None:
+    alpha, beta = hosts.open("alpha"), hosts.open("beta")
+    entry = submit(alpha, beta)
+    ended = RunResult(claim(beta).run.run_id, RunState.COMPLETED, Result.EXIT, beta.now(), 0, summary="done", artifacts=("a.bin",))
+    beta._ledger.runs.settle([ended], myself())
+    (notice,) = alpha.inbox.notices()
+    task_id = entry.task.task_id
+    assert f"done. Output: backburner logs {task_id} Files (backburner fetch {task_id}): a.bin" in notice.text
+
+
+# -- a second leader
+
+
+class Slow:
+    """A channel that accepts a message only when it is told to."""
+
+    def __init__(self, sent: list[str]) -> None:
+        self.sent, self.accepts = sent, asyncio.Event()
+
+    async def send(self, message: OutgoingMessage) -> None:
+        self.sent.append(message.key)
+        await self.accepts.wait()
+
+    async def check(self) -> None: ...
+    async def replies(self) -> AsyncIterator[ChannelReply]:
+        for reply in ():
+            yield reply
+
+    async def close(self) -> None: ...
+
+
+async def test_two_hosts_that_both_lead_send_a_notice_once(hosts: Hosts) -> None:
+    alpha, beta = hosts.open("alpha"), hosts.open("beta")
+    for app in (alpha, beta):
+        Path(app.home.config).write_text(
+            Path(app.home.config).read_text() + '[channels.phone]\ntype = "webhook"\nurl = "http://127.0.0.1:1/"\n'
+        )
+        app.config_file.reload_if_changed()
+    entry = submit(alpha, beta, channels=("phone",))
+    ended = RunResult(claim(beta).run.run_id, RunState.COMPLETED, Result.EXIT, beta.now(), 0)
+    beta._ledger.runs.settle([ended], myself())
+    sent: list[str] = []
+    channels = [Slow(sent), Slow(sent)]
+    async with contextlib.AsyncExitStack() as stack:
+        working = []
+        for app, channel in zip((alpha, beta), channels, strict=True):
+            services = await stack.enter_async_context(
+                Services(lambda app=app: open_integration_parts(app.home, {}, ConfigFile(app.home, {})))
+            )
+            worker = DeliveryWorker(services, "phone", channel)
+            working.append((worker, asyncio.create_task(worker.run())))
+        await asyncio.to_thread(wait_until, lambda: sent, "a host to send it")
+        await asyncio.to_thread(wait_until, lambda: any(worker._wait_seconds for worker, _ in working), "the other host to wait for it")
+        for channel in channels:
+            channel.accepts.set()
+        await asyncio.to_thread(wait_until, lambda: not alpha.deliveries.pending(), "the notice to be delivered")
+        await asyncio.to_thread(wait_until, lambda: all(worker.idle for worker, _ in working), "both hosts to have nothing to do")
+        for _, task in working:
+            task.cancel()
+        await asyncio.gather(*(task for _, task in working), return_exceptions=True)
+    assert len(sent) == 1 and entry.task.task_id in sent[0]

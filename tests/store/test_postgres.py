@@ -31,11 +31,6 @@ ADD = "INSERT INTO cursors (name, position) VALUES (?, ?)"
 COUNT = "SELECT count(*) FROM cursors"
 
 
-@pytest.fixture(scope="module")
-def database(postgres_server: PostgresServer) -> LedgerDatabase:
-    return LedgerDatabase(postgres_server, "special", "bytes")
-
-
 @pytest.fixture
 def url(database: LedgerDatabase) -> str:
     database.empty()
@@ -57,7 +52,7 @@ def empty_url(postgres_server: PostgresServer) -> Iterator[str]:
 
 
 def set_version(server: PostgresServer, version: int, least: int | None = None) -> None:
-    server.administer(f"UPDATE backburner.schema SET version = {version}, least = {version if least is None else least}", "special")
+    server.administer(f"UPDATE backburner.schema SET version = {version}, least = {version if least is None else least}", "test_postgres")
 
 
 # -- tables
@@ -303,9 +298,9 @@ def test_an_environment_that_cannot_be_stored_is_one_sentence(url: str, tmp_path
 
 def test_a_lost_connection_is_replaced_without_an_error(db: PostgresDatabase, postgres_server: PostgresServer) -> None:
     for _ in range(2):
-        assert postgres_server.terminate_connections("special") >= 1
+        assert postgres_server.terminate_connections("test_postgres") >= 1
         assert db.one(COUNT) == (0,)
-    postgres_server.terminate_connections("special")
+    postgres_server.terminate_connections("test_postgres")
     with db.transaction():
         db.write(ADD, ("a", 1))
     assert db.one(COUNT) == (1,)
@@ -314,16 +309,61 @@ def test_a_lost_connection_is_replaced_without_an_error(db: PostgresDatabase, po
 def test_a_connection_that_is_lost_inside_a_transaction_ends_it(db: PostgresDatabase, postgres_server: PostgresServer) -> None:
     with pytest.raises(LedgerUnavailable) as failed, db.transaction():
         db.write(ADD, ("a", 1))
-        postgres_server.terminate_connections("special")
+        postgres_server.terminate_connections("test_postgres")
         db.write(ADD, ("b", 1))
-    assert "special" in str(failed.value)
+    assert "test_postgres" in str(failed.value)
     assert db.one(COUNT) == (0,)
+
+
+def test_a_transaction_that_only_adds_rows_is_repeated_after_a_lost_connection(
+    db: PostgresDatabase, postgres_server: PostgresServer
+) -> None:
+    with db.transaction():
+        postgres_server.terminate_connections("test_postgres")
+        db.write_later(ADD, ("a", 1))
+        db.write_later(ADD, ("b", 1))
+    assert db.one(COUNT) == (2,)
+
+
+def test_changes_that_nobody_reads_need_no_round_trip_of_their_own(db: PostgresDatabase) -> None:
+    exchanges: list[bytes] = []
+    exchange = db._exchange
+    db._exchange = lambda statement, values: exchanges.append(statement) or exchange(statement, values)  # type: ignore[func-returns-value,method-assign]
+    with db.transaction():
+        db.write_later(ADD, ("a", 1))
+        assert db.one(COUNT) == (1,)  # a statement sees what was changed before it
+        db.write_later(ADD, ("b", 1))
+        db.write_later(ADD, ("c", 1))
+    assert exchanges == [COUNT.encode(), b"COMMIT"]
+    assert db.one(COUNT) == (3,)
+
+
+def test_a_change_that_fails_later_fails_its_whole_transaction(db: PostgresDatabase) -> None:
+    for error, name in ((LedgerUnavailable, "a"), (UnicodeEncodeError, "\ud800")):
+        with pytest.raises(error), db.transaction():
+            db.write_later(ADD, ("a", 1))
+            db.write_later(ADD, (name, 2))
+            db.one(COUNT)
+        with pytest.raises(error), db.transaction():
+            db.write_later(ADD, ("a", 1))
+            db.write_later(ADD, (name, 2))
+    assert db.one(COUNT) == (0,)
+    with db.transaction():
+        db.write(ADD, ("a", 1))
+    assert db.one(COUNT) == (1,)
+
+
+def test_a_transaction_in_which_nothing_happens_is_not_sent(db: PostgresDatabase) -> None:
+    db.close()
+    with db.transaction():
+        pass
+    assert db._connection.closed
 
 
 def test_a_connection_that_is_lost_before_the_commit_stores_nothing(db: PostgresDatabase, postgres_server: PostgresServer) -> None:
     with pytest.raises(LedgerUnavailable, match="the connection was lost while a change was stored"), db.transaction():
         db.write(ADD, ("a", 1))
-        postgres_server.terminate_connections("special")
+        postgres_server.terminate_connections("test_postgres")
     assert db.one(COUNT) == (0,)
 
 
@@ -346,11 +386,11 @@ def test_writers_wait_for_each_other(db: PostgresDatabase, url: str) -> None:
             order.append(other.one(COUNT))
 
     with db.transaction():
+        db.write(ADD, ("a", 1))
         thread = threading.Thread(target=write)
         thread.start()
         waiting = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
         wait_until(lambda: db.one(waiting), "the other writer to wait")
-        db.write(ADD, ("a", 1))
         order.append("first")
     thread.join()
     other.close()
@@ -359,8 +399,10 @@ def test_writers_wait_for_each_other(db: PostgresDatabase, url: str) -> None:
 
 def test_a_writer_does_not_wait_for_ever(db: PostgresDatabase, url: str) -> None:
     other = PostgresDatabase(f"{url}&options=-c%20lock_timeout%3D50ms")
-    with db.transaction(), pytest.raises(LedgerUnavailable, match="another process has kept it locked for"):
-        other.begin(True)
+    with db.transaction():
+        db.write(ADD, ("a", 1))
+        with pytest.raises(LedgerUnavailable, match="another process has kept it locked for"), other.transaction():
+            other.write(ADD, ("b", 1))
     other.close()
 
 

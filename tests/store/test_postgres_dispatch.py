@@ -10,24 +10,15 @@ pytest.register_assert_rewrite("contract")
 
 from conftest import wait_until  # noqa: E402
 from contract.cases import EMBEDDER, HOUR, NOW, OURS, YES, done, latest, propose, recurring, submit  # noqa: E402
-from postgres_server import HOST_ID, LedgerDatabase, PostgresServer  # noqa: E402
+from postgres_server import HOST_ID, ON_BOTH_SERVERS, LedgerDatabase, PostgresServer  # noqa: E402
 
 from backburner.core.models import ENGINE, EXTERNAL  # noqa: E402
 from backburner.core.schedule import Plan  # noqa: E402
 from backburner.store.ledger import Ledger, open_postgres_ledger  # noqa: E402
 from backburner.store.postgres_schema import migrate  # noqa: E402
 
+pytestmark = ON_BOTH_SERVERS
 LANE = "engine/gpu"
-
-
-@pytest.fixture(scope="module", params=["newest", "system"])
-def server(request: pytest.FixtureRequest) -> PostgresServer:
-    return request.getfixturevalue("system_postgres_server" if request.param == "system" else "postgres_server")
-
-
-@pytest.fixture(scope="module")
-def database(server: PostgresServer) -> LedgerDatabase:
-    return LedgerDatabase(server, "dispatch", "bytes")
 
 
 @pytest.fixture
@@ -236,7 +227,7 @@ def test_engines_are_woken_when_a_run_ends_for_which_a_slot_has_waited(ledger: L
 # -- installation
 
 
-def test_migrating_applies_newer_migrations_of_procrastinate(server: PostgresServer) -> None:
+def test_migrating_applies_newer_migrations_of_procrastinate(ledger_server: PostgresServer) -> None:
     """The tables are first created as an older version did: by its migrations up to a certain one."""
     from backburner.store.postgres_dispatch import _sql_folder
 
@@ -245,7 +236,7 @@ def test_migrating_applies_newer_migrations_of_procrastinate(server: PostgresSer
             query = "SELECT proname, prosrc FROM pg_proc WHERE pronamespace = 'backburner_jobs'::regnamespace ORDER BY 1, 2"
             return connection.execute(query).fetchall()
 
-    url = server.create_database("upgraded")
+    url = ledger_server.create_database("upgraded")
     migrate(url, host_id="a", home="/a")
     expected = functions(url)
     old = [path for path in sorted((_sql_folder() / "migrations").glob("*.sql")) if path.name < "03.04"]
@@ -258,4 +249,4 @@ def test_migrating_applies_newer_migrations_of_procrastinate(server: PostgresSer
     migrate(url, host_id="a", home="/a")
     assert functions(url) == expected
     migrate(url, host_id="a", home="/a")
-    server.administer("DROP DATABASE upgraded WITH (FORCE)")
+    ledger_server.administer("DROP DATABASE upgraded WITH (FORCE)")

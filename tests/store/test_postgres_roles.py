@@ -15,7 +15,7 @@ import pytest
 pytest.register_assert_rewrite("contract")
 
 from contract.cases import HOUR, NOW, OURS, YES, agent, propose, recurring, submit  # noqa: E402
-from postgres_server import AGENT, HOST_ID, OWNER, PERSON, WORKER, LedgerDatabase, PostgresServer  # noqa: E402
+from postgres_server import AGENT, HOST_ID, ON_BOTH_SERVERS, OWNER, PERSON, WORKER, LedgerDatabase, PostgresServer  # noqa: E402
 
 from backburner.core.errors import NotAPerson, NotPermitted  # noqa: E402
 from backburner.core.models import ENGINE, Approval  # noqa: E402
@@ -26,6 +26,8 @@ from backburner.store.postgres import PostgresDatabase  # noqa: E402
 from backburner.store.postgres_roles import CREATE_ROLES  # noqa: E402
 from backburner.store.postgres_schema import migrate  # noqa: E402
 
+pytestmark = ON_BOTH_SERVERS
+WITH_ROLES = True
 AUTO = Approval("auto", "gate", NOW)
 
 
@@ -266,14 +268,9 @@ def open_as(database: LedgerDatabase, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.fixture(scope="module")
-def database(postgres_server: PostgresServer) -> LedgerDatabase:
-    return LedgerDatabase(postgres_server, "roles", "bytes", roles=True)
-
-
-@pytest.fixture(scope="module")
-def filled(postgres_server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> LedgerDatabase:
+def filled(ledger_server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> LedgerDatabase:
     """A ledger with tasks in all states that matter, for attempts that are rolled back."""
-    database = LedgerDatabase(postgres_server, "attempts", "bytes", roles=True)
+    database = LedgerDatabase(ledger_server, "attempts", "bytes", roles=True)
     ledger = Ledger(PostgresDatabase(database.url, host_id=HOST_ID, private_folder=str(tmp_path_factory.mktemp("private"))), "/home")
     db = ledger.database
     db.write("UPDATE hosts SET state = 'active', epoch = 1")
@@ -435,9 +432,9 @@ def test_an_agent_submits_and_cancels_through_the_repositories(open_as: Open) ->
 
 
 @pytest.mark.usefixtures("empty")
-def test_the_login_of_a_person_needs_its_password(postgres_server: PostgresServer, open_as: Open) -> None:
-    postgres_server.require_password("bert", "secret")
-    postgres_server.administer("ALTER ROLE bert NOSUPERUSER; GRANT bb_person TO bert")
+def test_the_login_of_a_person_needs_its_password(ledger_server: PostgresServer, open_as: Open) -> None:
+    ledger_server.require_password("bert", "secret")
+    ledger_server.administer("ALTER ROLE bert NOSUPERUSER; GRANT bb_person TO bert")
     asked: list[str] = []
 
     def answer(user: str) -> str | None:
@@ -464,34 +461,34 @@ def test_an_approval_says_on_which_host_and_by_whom(open_as: Open) -> None:
 # -- migrate
 
 
-def test_without_roles_the_owner_does_everything_and_migrate_says_so(postgres_server: PostgresServer, tmp_path: Path) -> None:
-    postgres_server.create_roles()
+def test_without_roles_the_owner_does_everything_and_migrate_says_so(ledger_server: PostgresServer, tmp_path: Path) -> None:
+    ledger_server.create_roles()
     renamed = [(role, f"{role}_away") for role in ("bb_person", "bb_worker", "bb_agent")]
-    postgres_server.administer("; ".join(f"ALTER ROLE {role} RENAME TO {away}" for role, away in renamed))
+    ledger_server.administer("; ".join(f"ALTER ROLE {role} RENAME TO {away}" for role, away in renamed))
     try:
-        url = postgres_server.create_database("without_roles")
+        url = ledger_server.create_database("without_roles")
         assert migrate(url, host_id=HOST_ID, home="/a").has_roles is False
         ledger = Ledger(PostgresDatabase(url, host_id=HOST_ID, private_folder=str(tmp_path)), "/home")
         submit(ledger, "task_x")
         ledger.grants.grant("trust", "/p", (), "cli", NOW)
         ledger.close()
-        postgres_server.administer(CREATE_ROLES)
+        ledger_server.administer(CREATE_ROLES)
         assert migrate(url, host_id=HOST_ID, home="/a").has_roles is True
-        postgres_server.administer("DROP DATABASE without_roles WITH (FORCE)")
-        postgres_server.administer("DROP ROLE bb_person, bb_worker, bb_agent")
+        ledger_server.administer("DROP DATABASE without_roles WITH (FORCE)")
+        ledger_server.administer("DROP ROLE bb_person, bb_worker, bb_agent")
     finally:
-        postgres_server.administer("; ".join(f"ALTER ROLE {away} RENAME TO {role}" for role, away in renamed))
+        ledger_server.administer("; ".join(f"ALTER ROLE {away} RENAME TO {role}" for role, away in renamed))
 
 
-def test_a_user_who_may_creates_the_roles(postgres_server: PostgresServer) -> None:
-    postgres_server.create_roles()
-    postgres_server.administer("ALTER ROLE bb_agent RENAME TO bb_agent_away")
+def test_a_user_who_may_creates_the_roles(ledger_server: PostgresServer) -> None:
+    ledger_server.create_roles()
+    ledger_server.administer("ALTER ROLE bb_agent RENAME TO bb_agent_away")
     try:
-        url = postgres_server.create_database("creates_roles")
-        postgres_server.administer(f"ALTER ROLE {OWNER} CREATEROLE")
+        url = ledger_server.create_database("creates_roles")
+        ledger_server.administer(f"ALTER ROLE {OWNER} CREATEROLE")
         assert migrate(url, host_id=HOST_ID, home="/a").has_roles is True
-        assert postgres_server.administer("SELECT rolcanlogin FROM pg_roles WHERE rolname = 'bb_agent'") == [(False,)]
-        postgres_server.administer("DROP DATABASE creates_roles WITH (FORCE)")
-        postgres_server.administer("DROP ROLE bb_agent")
+        assert ledger_server.administer("SELECT rolcanlogin FROM pg_roles WHERE rolname = 'bb_agent'") == [(False,)]
+        ledger_server.administer("DROP DATABASE creates_roles WITH (FORCE)")
+        ledger_server.administer("DROP ROLE bb_agent")
     finally:
-        postgres_server.administer(f"ALTER ROLE {OWNER} NOCREATEROLE; ALTER ROLE bb_agent_away RENAME TO bb_agent")
+        ledger_server.administer(f"ALTER ROLE {OWNER} NOCREATEROLE; ALTER ROLE bb_agent_away RENAME TO bb_agent")

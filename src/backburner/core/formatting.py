@@ -173,14 +173,18 @@ def notice_text(
     notes: "Sequence[str]" = (),
     output: str = "",
 ) -> str:
-    """Return the notice about the end of a command. `outcome` describes how the run ended."""
+    """Return the notice about the end of a command. `outcome` describes how the run ended.
+
+    `log` is the path of its output; empty if readers may be on other hosts.
+    """
     from backburner.core.states import RunState
 
     parts = [outcome if state != RunState.COMPLETED else "", summary or "", *notes]
     description = "; ".join(part for part in parts if part)
-    files = f" Files in the work/ folder next to it: {', '.join(artifacts)}" if artifacts else ""
+    where = "Files in the work/ folder next to it" if log else f"Files (backburner fetch {task_id})"
+    files = f" {where}: {', '.join(artifacts)}" if artifacts else ""
     ended = f"Background task {task_id} {state}{': ' + description if description else ''}"
-    text = f"{sentence(ended)} Output: {log}{files}"
+    text = f"{sentence(ended)} Output: {log or f'backburner logs {task_id}'}{files}"
     return text if output in ("", summary) else f"{text}\n{output}"
 
 

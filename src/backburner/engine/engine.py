@@ -103,9 +103,9 @@ class Engine:
         if self._parts.config.problem:
             return
         self._parts.proposals.expire_overdue()
+        if self._clean_up_timer is None:
+            self._clean_up()
         if self._leads:
-            if self._clean_up_timer is None:
-                self._clean_up()
             self._send_traces()
             self._fire_schedules()
             self._suggest_work()
@@ -356,7 +356,10 @@ class Engine:
         self._sending = None
 
     def _clean_up(self) -> None:
-        """Remove old tasks and files behind the first pass, and every quarter of an hour while the engine runs."""
+        """Remove old tasks and files behind the first pass, and every quarter of an hour while the engine runs.
+
+        One host removes the old tasks of all; each host limits the size of its own home.
+        """
         self._clean_up_timer = asyncio.get_running_loop().call_later(_CLEAN_UP_INTERVAL, self._clean_up)
         if self._cleaning is None or self._cleaning.done():
             self._cleaning = asyncio.get_running_loop().create_task(self._clean_up_in_batches())
@@ -367,7 +370,8 @@ class Engine:
         try:
             await asyncio.sleep(0)
             rotate_log(self._home)
-            if self._parts.config.current.flag("commands.auto_cleanup") and (as_of := retention.confirmed_time()) is not None:
+            removes_tasks = self._leads and self._parts.config.current.flag("commands.auto_cleanup")
+            if removes_tasks and (as_of := retention.confirmed_time()) is not None:
                 for batch in retention.clean_up_batches(as_of=as_of):
                     count += len(batch)
                     await asyncio.sleep(_CLEAN_UP_PAUSE)

@@ -25,6 +25,8 @@ _MIN_RETRY_DELAY_MS, _MAX_RETRY_DELAY_MS = 5_000, 3_600_000
 _MAX_ATTEMPTS = 80  # three days, with delays of up to an hour
 _MAX_DIGEST_NOTICES = 50
 _SEND_TIMEOUT = 60.0  # seconds
+_CLAIM_MARGIN = 30.0  # seconds to record the result of a message that took the whole timeout
+_CLAIMED_INTERVAL = 1.0  # seconds until a message is looked at again that another host is sending
 _MAX_POLL_INTERVAL = 5.0  # seconds
 
 
@@ -85,9 +87,11 @@ class DeliveryWorker:
 
     async def run(self) -> None:
         async for _ in self._services.changes(self._poll_interval):
-            while (batch := await self._next_batch()) and batch.not_before <= await self._now():
-                await self._send(batch)
-            self._wait_seconds = None if batch is None else max(0.05, (batch.not_before - await self._now()) / 1000)
+            is_taken = False
+            while not is_taken and (batch := await self._next_batch()) and batch.not_before <= await self._now():
+                is_taken = not await self._send(batch)
+            shortest = _CLAIMED_INTERVAL if is_taken else 0.05
+            self._wait_seconds = None if batch is None else max(shortest, (batch.not_before - await self._now()) / 1000)
             self.idle = batch is None
 
     _wait_seconds: float | None = None
@@ -104,20 +108,24 @@ class DeliveryWorker:
 
         return await self._services.call(read)
 
-    async def _send(self, batch: DeliveryBatch) -> None:
+    async def _send(self, batch: DeliveryBatch) -> bool:
+        """Send a message and record how that went; False if another host, which also thinks that it leads, has it."""
         ids, task_id = [notice.notice_id for notice in batch.notices], batch.notices[0].task_id
         title = await self._services.call(lambda parts: parts.queries.get(task_id).task.spec.name or task_id)
+        if not await self._services.call(lambda parts: parts.deliveries.claim(ids, _SEND_TIMEOUT + _CLAIM_MARGIN)):
+            return False
         try:
             async with asyncio.timeout(_SEND_TIMEOUT):
                 message_id = await self.channel.send(batch.message(title))
         except (DeliveryFailed, TimeoutError) as error:
             await self._record_failure(batch, error if isinstance(error, DeliveryFailed) else DeliveryFailed("no answer in time"))
-            return
+            return True
         except Exception as error:  # an error of a client library: record it and retry
             log.exception("sending to %s failed", self.name)
             await self._record_failure(batch, DeliveryFailed(f"{type(error).__name__}: {error}"))
-            return
+            return True
         await self._services.call(lambda parts: parts.deliveries.mark_delivered(ids, message_id))
+        return True
 
     async def _record_failure(self, batch: DeliveryBatch, error: DeliveryFailed) -> None:
         first = batch.notices[0]

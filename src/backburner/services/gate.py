@@ -53,6 +53,14 @@ class HostNames:
         hosts = self._store().beats() if self._store else ()
         return next((host.name for host in hosts if host.host_id == host_id), host_id)
 
+    def require_worker(self) -> None:
+        """BadInput if this host may only submit what others run."""
+        if self._store and not self._store().may_run_tasks():
+            raise BadInput(
+                "This host only submits tasks, because its database user is not a worker: say where it runs with --lane NAME or --host NAME."
+                " To see the hosts and their lanes: backburner hosts"
+            )
+
 
 class Gate:
     """Verdicts and fingerprints. Whether a person gave an approval is decided in `identity.py`."""
@@ -92,6 +100,11 @@ class Gate:
     def is_elsewhere(self, place: str) -> bool:
         """Whether what is submitted for a place may run on another host."""
         return bool(self._hosts.host_id and place and place != f"@{self._hosts.host_id}")
+
+    def require_runnable(self, place: str) -> None:
+        """BadInput if what is submitted for a place would stay on this host, which runs nothing."""
+        if self._hosts.host_id and not self.is_elsewhere(place):
+            self._hosts.require_worker()
 
     def host_of(self, entry: Entry) -> str:
         """The name of the other host on which a task waits, or will start; empty if it is this one. A lane is named `lane NAME`."""

@@ -231,7 +231,7 @@ class Runs:
 
     def repair_metadata(self, entry: Entry) -> None:
         """Rewrite the metadata.json of a run if it is damaged or missing."""
-        if entry.run and not self.is_elsewhere(entry.run) and not run_files.readable(self.folder(entry)):
+        if entry.run and self._live_work.is_here(entry.run) and not run_files.readable(self.folder(entry)):
             with contextlib.suppress(OSError):
                 run_files.write_metadata(self.folder(entry), entry.task, entry.run)
 

@@ -97,6 +97,7 @@ class Submissions:
         submission = self._limit_tools_to_parent(submission)
         elsewhere = self._gate.is_elsewhere(submission.spec.order.place)
         validate(submission, elsewhere=elsewhere)
+        self._gate.require_runnable(submission.spec.order.place)
         if watcher := self.watcher_of(submission):
             return self.submit_watched(submission, self.submit(watcher, caller), lambda watched: self.submit(watched, caller))
         submission, parent = self._resolve_dependencies(submission, caller)

@@ -19,6 +19,8 @@ QUEUE = "FROM runs WHERE state = 'pending' AND blocked = 0 AND runner = ?"
 _READY = f"SELECT run_id, priority, seq {QUEUE} AND (due_at IS NOT NULL) = FALSE ORDER BY priority DESC, seq LIMIT ?"
 _NEXT = f"SELECT run_id, priority, seq, 1 {QUEUE} AND due_at IS NOT NULL AND due_at <= ? UNION ALL SELECT run_id, priority, seq, 0 FROM ({_READY}) AS ready"
 
+_WORK = f"SELECT {TASK}, {RUN}, t.environment_id FROM runs r JOIN tasks t ON t.task_id = r.task_id"
+
 
 class Claims:
     """Assigns pending runs to owners that have capacity for them."""
@@ -55,9 +57,9 @@ class Claims:
         epoch = self._epoch() if run_ids and self._host_id else None
         if not run_ids or (self._host_id and epoch is None):
             return []
-        pending = f"SELECT run_id FROM runs WHERE state = 'pending' AND blocked = 0 AND run_id IN ({', '.join('?' * len(run_ids))})"
-        found = {row[0] for row in self._db.execute(pending, run_ids)}
-        claimable = [self.work(run_id) for run_id in run_ids if run_id in found]
+        pending = f"{_WORK} WHERE r.state = 'pending' AND r.blocked = 0 AND r.run_id IN ({', '.join('?' * len(run_ids))})"
+        found = {work.run.run_id: work for work in map(self._work_of, self._db.execute(pending, run_ids))}
+        claimable = [found[run_id] for run_id in run_ids if run_id in found]
         return [work._replace(run=self.take(work.run, owner, now, epoch=epoch)) for work in claimable]
 
     def take(self, run: Run, owner: ProcessId, now: int, *, epoch: int | None = None) -> Run:
@@ -89,7 +91,7 @@ class Claims:
 
     def work(self, run_id: str) -> ClaimedRun:
         """A run with everything that is needed to start it: its task and its environment."""
-        row = self._db.one(
-            f"SELECT {TASK}, {RUN}, t.environment_id FROM runs r JOIN tasks t ON t.task_id = r.task_id WHERE r.run_id = ?", (run_id,)
-        )
+        return self._work_of(self._db.one(f"{_WORK} WHERE r.run_id = ?", (run_id,)))
+
+    def _work_of(self, row: tuple) -> ClaimedRun:
         return ClaimedRun(task_of(row[:WIDTH]), run_of(row[WIDTH:-1]), self._environments.read(row[-1]))

@@ -26,6 +26,7 @@ class Database(Protocol):
     upgraded: bool  # whether opening it migrated an older ledger to the current version
     dialect: str
     ask_password: Callable[[str], str | None]  # of a database user, from the person at the terminal; None if nobody can be asked
+    reuses_ids: bool  # whether the number of a deleted row may be given to a new one
     host_id: str  # the host that uses this connection; empty for a file, which belongs to one home
     epoch: int | None  # of that host, if this process enrolled it
     host_environment: Mapping[str, str]  # for runs that were submitted on another host, whose environment stays there
@@ -47,8 +48,15 @@ class Database(Protocol):
         """Run a statement that changes rows and return how many rows it changed. Guarded statements must check that number."""
         ...
 
+    def write_later(self, sql: str, params: Sequence[object] = ()) -> object:
+        """Run a statement that changes rows; how many is not needed.
+
+        In a transaction, an adapter may send it together with the next statement, which then fails in its place.
+        """
+        ...
+
     def insert(self, table: str, row: Mapping[str, object]) -> None:
-        """Add a row. Values may be core records: they are stored as `rows.plain` converts them."""
+        """Add a row, as `write_later` does. Values may be core records: they are stored as `rows.plain` converts them."""
         ...
 
     def transaction(self, *, durable: bool = True, by_person: bool = False) -> AbstractContextManager[None]:
@@ -109,6 +117,10 @@ class Database(Protocol):
 
     def server_settings(self) -> Mapping[str, str]:
         """What `doctor` checks about the server of the database and the connection to it; empty for a file."""
+        ...
+
+    def may_run_tasks(self) -> bool:
+        """Whether the server lets this host run tasks; otherwise it can only submit them. A file always does."""
         ...
 
     def become_person(self) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from backburner.core.light_typing import TYPE_CHECKING
 from backburner.core.notices import Notice
+from backburner.store.parameters import places
 from backburner.store.rows import NOTICE, OUTGOING, notice_of
 
 if TYPE_CHECKING:
@@ -36,6 +37,21 @@ class DeliveryRepository:
         select = f"SELECT {NOTICE} FROM notices WHERE {OUTGOING}{channel_filter} ORDER BY notice_id LIMIT ?"
         return [notice_of(row) for row in self._db.execute(select, (*values, _MAX_OUTGOING))]
 
+    def claim(self, notice_ids: Sequence[int], now: int, until: int) -> bool:
+        """Reserve notices until `until`, in order to send them; False if another host has one of them, or has sent it.
+
+        In a ledger file nobody else sends any.
+        """
+        if not self._db.host_id:
+            return True
+        available = f"{OUTGOING} AND (leased_until IS NULL OR leased_until <= ?) AND notice_id IN ({places(notice_ids)})"
+        with self._db.transaction():
+            (count,) = self._db.one(f"SELECT count(*) FROM notices WHERE {available}", (now, *notice_ids))
+            if count < len(notice_ids):
+                return False
+            self._db.write(f"UPDATE notices SET leased_until = ? WHERE notice_id IN ({places(notice_ids)})", (until, *notice_ids))
+            return True
+
     def mark_delivered(self, notice_ids: Sequence[int], external: str | None, now: int) -> None:
         """Mark notices as delivered; `external` is the channel's own id of the message. Notices that were acknowledged before do not change."""
         with self._db.transaction():
@@ -50,7 +66,7 @@ class DeliveryRepository:
         with self._db.transaction():
             for notice_id in notice_ids:
                 self._db.write(
-                    "UPDATE notices SET attempts = attempts + 1, error = ?, next_attempt_at = ?, failed_at = ? WHERE notice_id = ? AND acknowledged_at IS NULL",
+                    "UPDATE notices SET attempts = attempts + 1, error = ?, next_attempt_at = ?, failed_at = ?, leased_until = NULL WHERE notice_id = ? AND acknowledged_at IS NULL",
                     (error, retry_at, now if retry_at is None else None, notice_id),
                 )
             if retry_at is None:

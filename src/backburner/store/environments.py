@@ -40,7 +40,7 @@ class Environments:
         """The environment with this id, not to be changed; empty if there is none. On another host, the environment of that host."""
         if environment_id is None:
             return {}
-        cache_key = environment_id, self._db.change_counter()
+        cache_key = environment_id, self._db.change_counter() if self._db.reuses_ids else 0
         if self._read[:2] != cache_key:
             body = self._db.one("SELECT body FROM environments WHERE environment_id = ?", (environment_id,))
             text = self._db.private_text(body[0]) if body else None

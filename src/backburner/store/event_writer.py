@@ -14,7 +14,7 @@ class EventWriter:
         self._db = db
 
     def write(self, at: int, kind: str, task_id: str | None, run_id: str | None, **data: object) -> None:
-        self._db.write(
+        self._db.write_later(
             "INSERT INTO events (at, kind, task_id, run_id, data) VALUES (?, ?, ?, ?, ?)",
             (at, str(kind), task_id, run_id, json.dumps(data) if data else "{}"),
         )

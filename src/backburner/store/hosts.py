@@ -41,6 +41,10 @@ class HostRepository:
         """All hosts, without the number of their runs: the read that every host repeats all the time."""
         return [_host((*row, 0)) for row in self._db.execute(f"SELECT {_COLUMNS} FROM hosts h")]
 
+    def may_run_tasks(self) -> bool:
+        """Whether this host may run tasks, by the role of its database user; otherwise it can only submit them."""
+        return self._db.may_run_tasks()
+
     def enrol(self, now: int, *, lanes: Sequence[str] = (), capacity: int = 0, version: str = "", integrations: bool = False) -> int:
         """Begin a new epoch of this host, which keeps its active runs; returns it. This process can claim runs until it is fenced."""
         with self._db.transaction():

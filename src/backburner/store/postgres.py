@@ -2,14 +2,17 @@
 
 There is one writer at a time: every write transaction holds an advisory lock, as SQLite's write lock. Opening never changes the
 schema; `postgres_schema.py` does. Each process has one connection.
+
+Statements whose result nobody reads (the beginning of a transaction, events, notices) are sent together with the next one, in one round trip:
+the others wait for the lock during every round trip.
 """
 
 import functools
 import itertools
 import select
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -41,10 +44,10 @@ _SESSION = {
 }
 _CLIENT = {"tcp_user_timeout": 5000, "keepalives_idle": 10, "keepalives_interval": 3, "keepalives_count": 3}
 _FOR_LEASE = {"statement_timeout": "3s", "lock_timeout": "1s", "synchronous_commit": "off"}
-_BEGIN = {
-    durable: f"BEGIN; {'' if durable else 'SET LOCAL synchronous_commit = off; '}SELECT pg_advisory_xact_lock({WRITER_LOCK})".encode()
-    for durable in (True, False)
-}
+_LOCK = f"SELECT pg_advisory_xact_lock({WRITER_LOCK})"
+_LOCK_AND_SYNC = f"{_LOCK}, set_config('synchronous_commit', '%s', true)"
+_BEGIN = {True: _LOCK.encode(), False: (_LOCK_AND_SYNC % "off").encode()}  # by whether the transaction is durable
+_BEGIN_FOR_LEASE = {True: (_LOCK_AND_SYNC % "on").encode(), False: _LOCK.encode()}
 _NOT_ALLOWED = "42501"  # insufficient privilege, also what the triggers of postgres_roles.py raise
 # The user of a connection, whether the roles of postgres_roles.py exist, and what the user is
 _LOGIN = f"""
@@ -52,9 +55,10 @@ _LOGIN = f"""
     {SCHEMA}.is_worker(), (SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = session_user)
 """
 _HIDDEN_TABLES = f"SELECT 1 FROM pg_namespace WHERE nspname = '{SCHEMA}' AND NOT has_schema_privilege(oid, 'USAGE')"
-_BEGIN_FOR_LEASE = {durable: begin.replace(b"BEGIN;", b"BEGIN; SET LOCAL synchronous_commit = on;") for durable, begin in _BEGIN.items()}
 # The version of the schema, and the least one that programs must know; a ledger that was migrated last by an older program has no such column.
 _VERSIONS = "SELECT version, coalesce((to_jsonb(s) ->> 'least')::integer, version) FROM schema s"
+_STATEMENTS_OF_BEGIN = 2  # BEGIN, and the one that takes the lock
+_IDLE = psycopg.pq.TransactionStatus.IDLE
 _NO_TABLES = ("42P01", "3F000")  # undefined table, undefined schema
 
 
@@ -62,6 +66,7 @@ class PostgresDatabase:
     """One connection to a ledger. Not thread-safe."""
 
     dialect = "postgres"
+    reuses_ids = False
     upgraded = False  # `backburner migrate` upgrades a ledger, never opening it
     epoch: int | None = None
     ask_password: Callable[[str], str | None] = staticmethod(lambda user: None)
@@ -89,7 +94,9 @@ class PostgresDatabase:
         self.path, self._url, self.host_id = shown(url), url, host_id
         self._channels: set[str] = set()
         self._is_notified = False
-        self._in_transaction = False
+        self._in_transaction = self._has_begun = False  # the second from its first round trip on
+        self._waiting: list[tuple[bytes, Sequence[object] | None]] = []  # statements that are sent with the next one
+        self._may_run: bool | None = None  # not known before somebody asks
         self._counter = itertools.count()
         self._failed: tuple[float, LedgerUnavailable] | None = None
         self._connection = self._connect()
@@ -101,53 +108,68 @@ class PostgresDatabase:
         return PostgresListener(self._url)
 
     def execute(self, sql: str, params: Sequence[object] = ()) -> list[tuple]:
-        if any(type(value) is str and "\0" in value for value in params):
-            return []  # Postgres stores no text with this character, so no row can match
-        try:
-            cursor = self._run(sql, params, repeat=True)
-            return cursor.fetchall() if cursor.description else []
-        except UnicodeEncodeError:
-            return []  # text that is not valid UTF-8 cannot be in the ledger
+        if not all(_is_storable(value) for value in params if type(value) is str):
+            return []  # it cannot be in the ledger
+        cursor = self._run(sql, params, repeat=True)
+        return cursor.fetchall() if cursor.description else []
 
     def one(self, sql: str, params: Sequence[object] = ()) -> tuple:
         rows = self.execute(sql, params)
         return rows[0] if rows else ()
 
     def write(self, sql: str, params: Sequence[object] = ()) -> int:
-        storable = [value.replace("\0", "\ufffd") if type(value) is str and "\0" in value else value for value in params]
-        return self._run(sql, storable, repeat=False).rowcount
+        return self._run(sql, [_without_nul(value) for value in params], repeat=False).rowcount
+
+    def write_later(self, sql: str, params: Sequence[object] = ()) -> None:
+        if self._in_transaction:
+            self._waiting.append((_translated(sql), [_without_nul(plain(value)) for value in params]))
+        else:
+            self.write(sql, params)
 
     def insert(self, table: str, row: Mapping[str, object]) -> None:
-        self.write(_insert_into(table, tuple(row)), [plain(value) for value in row.values()])
+        self.write_later(_insert_into(table, tuple(row)), [plain(value) for value in row.values()])
 
     def transaction(self, *, durable: bool = True, by_person: bool = False) -> "_Transaction":
         return _Transaction(self, durable, by_person)
 
     def begin(self, durable: bool, by_person: bool = False) -> None:
-        """Take the writer's lock. A transaction that is not durable may be lost if the server crashes right after it."""
+        """Take the writer's lock with the first statement. A transaction that is not durable may be lost if the server crashes right after it."""
         if by_person:
             self.become_person()
-        self._send(self._begin[durable], repeat=True)
-        self._in_transaction = True
+        self._in_transaction, self._waiting = True, [(b"BEGIN", None), (self._begin[durable], None)]
         if by_person and self.host_id:
             self.one("SELECT set_config('backburner.host_name', name, true) FROM hosts WHERE host_id = ?", (self.host_id,))
 
     def commit(self) -> None:
-        self._in_transaction = False
+        if not self._has_begun:
+            if len(self._waiting) == _STATEMENTS_OF_BEGIN:
+                self._end_transaction()
+                return  # nothing was read or changed
+            self._send(b"SELECT 1", repeat=True)  # only what is not committed with it can be sent again
         try:
-            self._connection.execute("COMMIT", prepare=False)
+            self._exchange(b"COMMIT", None)
         except psycopg.Error as error:
             if self._connection.closed:
                 raise LedgerUnreachable("the connection was lost while a change was stored", path=self.path) from None
             raise self._unavailable(error) from None
+        self._end_transaction()
 
     def roll_back(self) -> None:
-        self._in_transaction = False
-        if not self._connection.closed:
+        self._end_transaction()
+        if not self._connection.closed and self._connection.info.transaction_status != _IDLE:
             try:
                 self._connection.execute("ROLLBACK", prepare=False)
             except psycopg.Error:
                 self._connection.close()  # the server rolls back what a lost connection has begun
+
+    def _end_transaction(self) -> None:
+        self._in_transaction = self._has_begun = False
+        self._waiting = []
+
+    def may_run_tasks(self) -> bool:
+        if self._may_run is None:
+            (self._may_run,) = self.one(f"SELECT {SCHEMA}.is_worker()")
+        return self._may_run
 
     def become_person(self) -> None:
         """Use the login of the person from now on, if it is another."""
@@ -270,17 +292,43 @@ class PostgresDatabase:
         return self._send(_translated(sql), [plain(value) for value in params], repeat=repeat)
 
     def _send(self, statement: bytes, values: Sequence[object] | None = None, *, repeat: bool) -> psycopg.Cursor:
-        """Execute a statement. With `repeat`, it is executed again if the connection was lost since the last one; not inside a transaction."""
-        if self._connection.closed and not self._in_transaction:
+        """Execute a statement, and before it those that wait.
+
+        With `repeat`, this is done again if the connection was lost since the last statement. In a transaction, that is possible for the
+        first one only.
+        """
+        if self._in_transaction:
+            repeat = not self._has_begun
+        if self._connection.closed and not self._has_begun:
             self._connection, repeat = self._connect(), False
+        cursor = self._sent(statement, values, repeat)
+        self._has_begun, self._waiting = self._in_transaction, []
+        return cursor
+
+    def _sent(self, statement: bytes, values: Sequence[object] | None, repeat: bool) -> psycopg.Cursor:
         try:
-            return self._connection.execute(statement, values, prepare=None if values is not None else False)
+            return self._exchange(statement, values)
         except psycopg.Error as error:
-            if self._connection.closed and (self._in_transaction or not repeat):
-                raise LedgerUnreachable(_one_line(error), path=self.path) from None
             if not self._connection.closed:
                 raise self._unavailable(error) from None
-        return self._send(statement, values, repeat=False)
+            if not repeat:
+                raise LedgerUnreachable(_one_line(error), path=self.path) from None
+        self._connection = self._connect()
+        return self._sent(statement, values, repeat=False)
+
+    def _exchange(self, statement: bytes, values: Sequence[object] | None) -> psycopg.Cursor:
+        """Send a statement and all that wait, and read the results. After an error, those that follow it were not executed."""
+        connection = self._connection
+        if not self._waiting:
+            return connection.execute(statement, values, prepare=None if values is not None else False)
+        pipeline = connection._pipeline = _Pipeline(connection)
+        try:
+            with pipeline:
+                for text, row in self._waiting:
+                    connection.execute(text, row)
+                return connection.execute(statement, values)
+        finally:
+            connection._pipeline = None
 
     def _connect(self) -> psycopg.Connection:
         if self._failed and time.monotonic() < self._failed[0] + _RECONNECT_INTERVAL:
@@ -369,6 +417,21 @@ def _one_line(error: psycopg.Error) -> str:
     return text.rstrip(".") or type(error).__name__
 
 
+def _is_storable(text: str) -> bool:
+    """Whether Postgres can store a text: not with the character NUL, nor if it is not valid UTF-8."""
+    if "\0" in text:
+        return False
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _without_nul(value: object) -> object:
+    return value.replace("\0", "\ufffd") if type(value) is str and "\0" in value else value
+
+
 @functools.cache
 def _translated(sql: str) -> bytes:
     """A statement of the repositories in the form that psycopg expects."""
@@ -378,6 +441,17 @@ def _translated(sql: str) -> bytes:
 @functools.cache
 def _insert_into(table: str, columns: tuple[str, ...]) -> str:
     return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
+
+
+class _Pipeline(psycopg.Pipeline):
+    """A pipeline that ends with Sync. That of psycopg sends Flush after it, and then the server does not end a stopped client's transaction."""
+
+    def _exit_gen(self) -> Generator[Any, Any, None]:
+        try:
+            self._enqueue_sync()
+            yield from self._communicate_gen()
+        finally:
+            yield from self._fetch_gen(flush=False)
 
 
 class _Transaction:
@@ -390,7 +464,11 @@ class _Transaction:
         self._database.begin(self._durable, self._by_person)
 
     def __exit__(self, kind: type | None, error: BaseException | None, _: object) -> None:
-        if error is None:
-            self._database.commit()
-        else:
+        if error is not None:
             self._database.roll_back()
+            return
+        try:
+            self._database.commit()
+        except BaseException:
+            self._database.roll_back()
+            raise

@@ -216,7 +216,7 @@ class RunEndings:
             outcome += f", {failures} times in a row"
         if task.spec.agent_name is not None:
             return agent_notice(task, run.n, ending.state, outcome, ending.answer)
-        log = os.path.join(self._root, run.folder, "output.log")
+        log = "" if self._db.host_id else os.path.join(self._root, run.folder, "output.log")
         if ending.problem == SANDBOX:
             outcome += f"; {ending.error}. A person can run it without the sandbox: backburner approve {outside_id(task.task_id)}"
         return notice_text(task.task_id, ending.state, outcome, ending.summary, log, ending.artifacts, ending.notes, ending.output)

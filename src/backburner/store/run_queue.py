@@ -126,8 +126,8 @@ class RunQueueRepository:
                 raise StaleRun(run_id=run_id)
 
     def record_sandbox(self, run_id: str, owner: ProcessId, sandbox: str | None) -> None:
-        """Record the sandbox that a claimed run starts in."""
-        with self._db.transaction():
+        """Record the sandbox that a claimed run starts in. Not synced to disk: a run that has not started is judged again."""
+        with self._db.transaction(durable=False):
             if not self._db.write("UPDATE runs SET sandbox = ? WHERE run_id = ? AND owner = ?", (sandbox, run_id, str(owner))):
                 raise StaleRun(run_id=run_id)
 

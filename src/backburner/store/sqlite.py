@@ -27,6 +27,7 @@ class SqliteDatabase:
     """One connection to a ledger file. Not thread-safe."""
 
     dialect = "sqlite"
+    reuses_ids = True
     host_id = ""
     ask_password: Callable[[str], str | None] = staticmethod(lambda user: None)
     notifications = None
@@ -70,6 +71,8 @@ class SqliteDatabase:
             raise self._unavailable(error) from None
         return self.connection.changes()
 
+    write_later = write
+
     def insert(self, table: str, row: Mapping[str, object]) -> None:
         values = [value if value is None or type(value) is str else plain(value) for value in row.values()]
         self.write(_insert_into(table, tuple(row)), values)
@@ -97,6 +100,9 @@ class SqliteDatabase:
     def roll_back(self) -> None:
         if self.connection.in_transaction:
             self.connection.execute("ROLLBACK")
+
+    def may_run_tasks(self) -> bool:
+        return True
 
     def become_person(self) -> None:
         """A file does not know who opens it."""

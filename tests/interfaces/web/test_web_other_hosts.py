@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from postgres_server import LedgerDatabase, PostgresServer
+from postgres_server import LedgerDatabase
 from two_hosts import TwoHosts
 from web_client import open_web
 
@@ -15,11 +15,6 @@ from backburner.interfaces.web.stream import Followed
 from backburner.system.caller_identity import current_caller
 
 LINES = b"".join(b"line %d\n" % n for n in range(1, 3001))
-
-
-@pytest.fixture(scope="module")
-def database(postgres_server: PostgresServer) -> LedgerDatabase:
-    return LedgerDatabase(postgres_server, "web_other_hosts", "bytes")
 
 
 @pytest.fixture

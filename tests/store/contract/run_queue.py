@@ -587,6 +587,16 @@ class RunQueueContract:
         with pytest.raises(StaleRun):
             ledger.runs.resume_suspended(run.run_id, NOW + 6)
 
+    def test_an_answer_counts_for_one_question_and_not_after_a_take_over(self, ledger: Ledger) -> None:
+        run = waiting_agent_run(ledger)
+        ledger.tasks.approve("task_g", YES, runner=AGENT_LANE, folder="tasks")
+        (work,) = ledger.runs.claim(AGENT_LANE, THEIRS, 1, NOW + 5)
+        assert (work.run.run_id, work.run.reply) == (run.run_id, "yes")
+        adopted = ledger.runs.adopt(work.run, OURS).run  # its agent process has died, and the agent goes on in its server
+        ledger.runs.suspend(adopted.run_id, OURS, "its agent process ended", NOW + 6, WaitKind.REATTACH)
+        again = latest(ledger, "task_g")
+        assert (again.state, again.wait_kind, again.reply) == (RunState.PENDING, WaitKind.REATTACH, None)
+
     @pytest.mark.parametrize("kind", [WaitKind.APPROVAL, WaitKind.BUDGET])
     def test_no_other_waiting_run_is_requeued_without_an_answer(self, ledger: Ledger, kind: WaitKind) -> None:
         run = waiting_agent_run(ledger, waits_for=(kind, None))
