@@ -75,7 +75,23 @@ def read(line: str, *, compound: bool = False) -> list[Simple] | None:
         return None
 
 
-def _read(line: str, *, compound: bool) -> list[Simple]:
+def without_documents(line: str) -> str:
+    """The line without the here-documents that are the input of its commands, if `read` reads it."""
+    documents: list[tuple[int, int]] = []
+    for compound in (False, True):
+        try:
+            _read(line, compound=compound, documents=documents)
+        except _NotSimple:
+            documents.clear()
+            continue
+        break
+    for start, end in reversed(documents):
+        line = line[:start] + line[end:]
+    return line
+
+
+def _read(line: str, *, compound: bool, documents: list[tuple[int, int]] | None = None) -> list[Simple]:
+    """`documents` gets the places of the here-documents."""
     commands, current, index = [], Simple([], [], []), 0
     while index < len(line):
         c, two = line[index], line[index : index + 2]
@@ -95,6 +111,8 @@ def _read(line: str, *, compound: bool) -> list[Simple]:
             index = len(line) if end < 0 else end
         elif c == "<" and (text := re.compile(_INPUT_DOCUMENT).match(line, index)):
             index = text.end()
+            if documents is not None:
+                documents.append(text.span())
         elif matched := re.compile(r"\d?(>>|>|<)").match(line, index):
             index = _redirect(line, matched.end(), matched.group(1), current)
         else:
