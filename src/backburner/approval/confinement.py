@@ -127,9 +127,9 @@ def _for_reading(sandbox: Sandbox, findings: Sequence[Finding], support: Support
         raise NeedsApproval(*_details(findings, SHOWS), "the sandbox of this machine cannot permit only this")
     if any(finding.value == WITHOUT_PROJECT for finding in findings):
         return _without_project(sandbox, findings)
-    if {finding.value for finding in findings if finding.effect in SHOWS} == {SYSTEM_BUS}:
-        if opening := [finding for finding in findings if finding.value == OPENS_FILES]:
-            raise NeedsApproval(*_details(findings, SHOWS), *_details(opening, Effect))
+    if any(finding.value == SYSTEM_BUS for finding in findings):
+        if other := [finding for finding in findings if finding.value == OPENS_FILES or (finding.effect in SHOWS and finding.value != SYSTEM_BUS)]:
+            raise NeedsApproval(*_details(findings, SHOWS), *_details(other, Effect))
         read = (*sandbox.read, _BOOTED_WITH_SYSTEMD)
         return sandbox._replace(view=View.READ_ONLY, read=read, sockets=_SYSTEM_BUSES, connect=())
     paths = [str(finding.value) for finding in findings if finding.effect in SHOWS and isinstance(finding.value, str)]
