@@ -394,6 +394,47 @@ def test_git_merges_and_moves_branches(home_cli: HomeCli, trusted: Path) -> None
     assert not (trusted / ".mcp.json").exists()
 
 
+def test_a_rebase_and_a_merge_continue_after_a_conflict(home_cli: HomeCli, trusted: Path) -> None:
+    git(trusted, "checkout", "-q", "-b", "topic")
+    (trusted / "a.txt").write_text("topic\n")
+    git(trusted, "commit", "-q", "-am", "topic")
+    git(trusted, "checkout", "-q", "main")
+    (trusted / "a.txt").write_text("main\n")
+    git(trusted, "commit", "-q", "-am", "main")
+    for verb, branch, subject in (("merge", "topic", "Merge branch 'topic'"), ("rebase", "main~1", "main")):
+        if verb == "rebase":
+            git(trusted, "reset", "-q", "--hard", "HEAD~1")
+            git(trusted, "checkout", "-q", "-b", "other", "topic")
+            branch, subject = "main", "topic"
+        assert home_cli.cli("run", "--wait", "--", "git", verb, branch).returncode == 1
+        (trusted / "a.txt").write_text("both\n")
+        home_cli.ok("run", "--wait", "--", "git", "add", "a.txt")
+        home_cli.ok("run", "--wait", "--", "git", verb, "--continue")
+        assert git(trusted, "log", "-1", "--format=%s").strip() == subject
+        assert git(trusted, "status", "--porcelain", "--untracked-files=no") == ""
+    home_cli.ok("run", "--wait", "--", "git", "notes", "add", "-m", "seen")
+    assert git(trusted, "notes", "show").strip() == "seen"
+
+
+def test_a_line_posts_to_its_own_server_and_ends_it(home_cli: HomeCli, trusted: Path, listener: tuple[int, list[bytes]]) -> None:
+    port, received = listener
+    server = (
+        "import http.server as h\n"
+        "class Handler(h.BaseHTTPRequestHandler):\n"
+        "    def do_POST(self):\n"
+        "        self.send_response(200); self.end_headers(); self.wfile.write(b'own ' + self.rfile.read(int(self.headers['content-length'])))\n"
+        f"h.HTTPServer(('127.0.0.1', {port}), Handler).serve_forever()\n"
+    )
+    (trusted / "server.py").write_text(server)
+    line = (
+        f"python3 server.py 2>/dev/null & PID=$!; "
+        f"curl -s --retry 50 --retry-connrefused --retry-delay 0 -X POST -d hello http://localhost:{port}/; kill $PID"
+    )
+    done = home_cli.cli("run", "--wait", "--shell", "--", line)
+    assert "own hello" in done.stdout, done.stdout + done.stderr
+    assert received == []
+
+
 def test_a_secret_that_git_tracks_as_an_empty_file_is_hidden(home_cli: HomeCli, trusted: Path) -> None:
     assert home_cli.cli("run", "--", "git", "add", "-A").returncode == 3, "it would add the secret"
     git(trusted, "add", "--intent-to-add", ".env")

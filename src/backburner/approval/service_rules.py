@@ -109,32 +109,40 @@ def _shows_no_variables_of_containers(words: list[str]) -> bool:
 
 
 _PACKAGE = r"(@[a-zA-Z0-9][\w.-]*/)?[a-zA-Z0-9][\w.-]*(@[\w.^~*-]+)?"
+_MAX_NAME_CHARACTERS = 64
+_MAY_BE_DATA = r"[0-9a-fA-F]{16,}|[A-Za-z0-9]{32,}"  # in a name: more likely a key or encoded data than words
 _PIP_FLAGS = r"--outdated|-o|--pre|--user|--local|-l|--not-required|--format=(json|columns|freeze)"
 # Questions to the default registry, which only name packages.
 _LOOKS_UP = {
-    **dict.fromkeys(("npm", "pnpm"), rf"(view|v|info|show) {_PACKAGE}( [\w.-]+| --json)*"),
+    **dict.fromkeys(("npm", "pnpm"), rf"(view|v|info|show) {_PACKAGE}( [a-z][\w.-]*| --json)*"),
     **dict.fromkeys(("pip", "pip3"), rf"index versions( --pre)? {_PACKAGE}|list( ({_PIP_FLAGS}))+"),
-    "cargo": r"search [\w-]+( --limit[ =]\d+)?",
+    "cargo": r"search [a-zA-Z0-9][\w-]*( --limit[ =]\d{1,3})?",
 }
 
 
 # Where another registry may be chosen, in the home directory or in a project: it would not be asked without these.
 _REGISTRY_FILES = {
-    **dict.fromkeys(("npm", "pnpm"), (".npmrc", ".config/pnpm/rc")),
-    **dict.fromkeys(("pip", "pip3"), (".config/pip/pip.conf", ".pip/pip.conf")),
+    "npm": (".npmrc",),
+    "pnpm": (".npmrc", ".config/pnpm/rc", "pnpm-workspace.yaml"),
+    **dict.fromkeys(("pip", "pip3"), (".config/pip/pip.conf", ".pip/pip.conf", "pip.conf", ".venv/pip.conf")),
     "cargo": (".cargo/config.toml", ".cargo/config"),
 }
-_REGISTRY_VARIABLES = ("npm_config_registry", "NPM_CONFIG_REGISTRY", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_CONFIG_FILE")
+_REGISTRY_VARIABLES = (
+    *(f"PIP_{name}" for name in ("INDEX_URL", "EXTRA_INDEX_URL", "CONFIG_FILE", "FIND_LINKS", "NO_INDEX", "PROXY")),
+    *(f"npm_config_{name}" for name in ("registry", "userconfig", "globalconfig", "proxy", "https_proxy")),
+    *(f"NPM_CONFIG_{name}" for name in ("REGISTRY", "USERCONFIG", "GLOBALCONFIG", "PROXY", "HTTPS_PROXY")),
+    *("CARGO_REGISTRY_DEFAULT", "CARGO_HOME", "XDG_CONFIG_HOME"),
+)
 
 
 def looks_up_packages(view: CommandView) -> bool:
-    """Whether it only asks a public registry about packages, which needs no file of the project."""
+    """Whether it only asks a registry about packages, which needs no file of the project. Its words are sent: names, but not what may be data."""
     words = view.words
     if (
         view.name not in _LOOKS_UP
         or len(words) > 8
         or len(view.folders) > 1
-        or not all(word.plain and len(word.text) < 100 for word in words)
+        or not all(word.plain and len(word.text) <= _MAX_NAME_CHARACTERS and not re.search(_MAY_BE_DATA, word.text) for word in words)
     ):
         return False
     return re.fullmatch(_LOOKS_UP[view.name], " ".join(word.text for word in words)) is not None and not _has_own_registry(view)

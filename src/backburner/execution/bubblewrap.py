@@ -33,8 +33,8 @@ class Places(NamedTuple):
     home: str  # of Backburner
     run: str
     user_home: str
-    cache: str
-    temporary: str
+    cache: str | None  # None: empty ones, in which no other command could have left anything
+    temporary: str | None
     empty: str
     git_config: int  # an open file
     attributes: int  # for git, an open file
@@ -114,7 +114,7 @@ def _namespaces(sandbox: Sandbox) -> Iterator[str]:
 
 def _system(sandbox: Sandbox, places: Places) -> Iterator[str]:
     yield from _same_for_all(time.monotonic() // _SEARCH_INTERVAL)
-    yield from ("--bind", places.temporary, "/tmp")
+    yield from ("--bind", places.temporary, "/tmp") if places.temporary else ("--perms", "1777", "--tmpfs", "/tmp")
     if sandbox.network is Network.OPEN and is_below(resolver := os.path.realpath("/etc/resolv.conf"), "/run"):
         yield from ("--ro-bind-try", resolver, resolver)
 
@@ -183,7 +183,7 @@ def _user_home(places: Places, path: str) -> Iterator[str]:
             yield from ("--ro-bind", folder, folder)
     for path in toolchains.credentials(home):
         yield from ("--tmpfs", path) if os.path.isdir(path) else ("--ro-bind", places.empty, path)
-    yield from ("--bind", places.cache, os.path.join(home, ".cache"))
+    yield from ("--bind", places.cache, os.path.join(home, ".cache")) if places.cache else ()
     # Copies, because a mount takes bubblewrap many times longer.
     yield from ("--file", str(places.git_config), os.path.join(home, ".gitconfig"))
     yield from ("--file", str(places.attributes), os.path.join(home, ".config/git/attributes"))
