@@ -183,3 +183,12 @@ def test_paths_of_a_diff_are_not_taken_for_commits(project: Path) -> None:
     assert sandbox_verdict(project, "git diff main...topic -- '*.py' missing.txt").sandbox
     assert sandbox_verdict(project, "git diff 1234567 -- '*.py'").sandbox is None, "it could be any object"
     assert sandbox_verdict(project, "git show deadbeef").sandbox is None
+
+
+def test_a_commit_that_can_make_a_folder_a_repository_needs_approval(project: Path) -> None:
+    git(project, "checkout", "-q", "-b", "bare")
+    (project / "src/HEAD").write_text("ref: refs/heads/main\n")
+    commit(project)
+    git(project, "checkout", "-q", "main")
+    assert decision(project, "git switch bare") == "ask"
+    assert decision(project, "git merge bare") == "ask"

@@ -202,6 +202,41 @@ def test_new_files_that_other_programs_use_are_moved_away(home_cli: HomeCli, tru
     assert isinstance(notes, list) and len(notes) >= 4 and all("other programs use automatically" in note for note in notes)
 
 
+REPOSITORY = "mkdir -p src/objects src/refs; echo 'ref: refs/heads/main' > src/HEAD; printf '[core]\\n\\tbare = false\\n\\tworktree = .\\n\\tfsmonitor = touch planted\\n' > src/config"
+
+
+def test_a_folder_that_git_takes_for_a_repository_is_none_after_the_run(home_cli: HomeCli, trusted: Path) -> None:
+    home_cli.ok("run", "--wait", "--shell", "--", REPOSITORY)
+    assert "removed src/HEAD" in home_cli.ok("status", "last")
+    git(trusted, "-C", "src", "status")
+    assert not list(trusted.rglob("planted"))
+    assert git(trusted, "-C", "src", "rev-parse", "--show-toplevel").strip() == str(trusted)
+
+
+def test_a_repository_of_the_project_stays_and_runs_nothing_new(home_cli: HomeCli, trusted: Path) -> None:
+    git(trusted, "init", "-q", "--bare", "fixture")
+    before = (trusted / "fixture/config").read_text()
+    home_cli.cli("run", "--wait", "--shell", "--", "echo '[core]' >> fixture/config; echo x > fixture/hooks/update; echo y > fixture/commondir")
+    assert (trusted / "fixture/config").read_text() == before
+    assert not (trusted / "fixture/hooks/update").exists() and not (trusted / "fixture/commondir").exists()
+    assert git(trusted / "fixture", "rev-parse", "--is-bare-repository").strip() == "true"
+
+
+def test_git_does_not_complete_a_repository(home_cli: HomeCli, trusted: Path) -> None:
+    """The other files are in a commit, and HEAD is a file that git does not track."""
+    git(trusted, "checkout", "-q", "-b", "topic")
+    for name in ("objects/x", "refs/x", "config"):
+        (trusted / "src" / name).parent.mkdir(parents=True, exist_ok=True)
+        (trusted / "src" / name).write_text("x\n")
+    git(trusted, "add", "src")
+    git(trusted, "commit", "-q", "-m", "two")
+    git(trusted, "checkout", "-q", "main")
+    (trusted / "src").mkdir()
+    (trusted / "src/HEAD").write_text("ref: refs/heads/main\n")
+    home_cli.ok("run", "--wait", "--", "git", "switch", "-q", "topic")
+    assert not (trusted / "src/HEAD").exists()
+
+
 def test_a_command_that_plants_a_file_with_an_unprintable_name_ends_like_any_other(home_cli: HomeCli, trusted: Path) -> None:
     task_id = home_cli.ok("run", "--", *script(trusted, "import os\nos.makedirs(b'a\\xff\\nb/.idea')\n")).strip()
     wait_until(lambda: home_cli.status(task_id)["status"] == "completed", "it to end")

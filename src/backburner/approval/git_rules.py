@@ -307,6 +307,8 @@ def _changes(view: CommandView, verb: str, words: list[Word]) -> Iterator[Findin
         for name in names or ():
             if verb != "add" and is_protected(name):
                 yield Finding(Effect.PROTECTED, f"changes {name}, which other programs use automatically")
+            elif verb != "add" and name.rpartition("/")[2] in ("HEAD", "commondir"):
+                yield Finding(Effect.PROTECTED, f"changes {name}, which can make a folder a repository")
             elif "--others" in listing and may_be_secret(name):
                 yield Finding(Effect.READS_SECRETS, f"adds {name}, which may be a secret")
 
