@@ -133,7 +133,9 @@ def test_a_rebase_continues_if_it_only_picks_commits_without_protected_files(pro
     assert decision(project, "git rebase --continue") == "sandbox"
 
 
-@pytest.mark.parametrize("step", ["exec ./run.sh", "x make", "merge -C 1234 topic", "edit {topic} x", "pick {other} x", "reset main", "pick topic x"])
+@pytest.mark.parametrize(
+    "step", ["exec ./run.sh", "x make", "merge -C 1234 topic", "edit {topic} x", "pick {other} x", "reset main", "pick topic x"]
+)
 def test_other_steps_of_a_rebase_need_approval(project: Path, step: str) -> None:
     heads = {branch: head_of(project, branch) for branch in ("topic", "other")}
     stopped_rebase(project, f"pick {heads['topic']} x", step.format(**heads))

@@ -102,7 +102,12 @@ def test_another_registry_needs_approval(tmp_path: Path, home: Path, line: str, 
 
 @pytest.mark.parametrize(
     ("line", "variable"),
-    [("pip list -o", "PIP_INDEX_URL"), ("pip list -o", "PIP_FIND_LINKS"), ("npm view react", "npm_config_userconfig"), ("cargo search x", "CARGO_HOME")],
+    [
+        ("pip list -o", "PIP_INDEX_URL"),
+        ("pip list -o", "PIP_FIND_LINKS"),
+        ("npm view react", "npm_config_userconfig"),
+        ("cargo search x", "CARGO_HOME"),
+    ],
 )
 def test_a_registry_in_the_environment_needs_approval(tmp_path: Path, home: Path, line: str, variable: str) -> None:
     environ = {"HOME": str(home), variable: "http://example.org"}

@@ -216,7 +216,9 @@ def test_a_folder_that_git_takes_for_a_repository_is_none_after_the_run(home_cli
 def test_a_repository_of_the_project_stays_and_runs_nothing_new(home_cli: HomeCli, trusted: Path) -> None:
     git(trusted, "init", "-q", "--bare", "fixture")
     before = (trusted / "fixture/config").read_text()
-    home_cli.cli("run", "--wait", "--shell", "--", "echo '[core]' >> fixture/config; echo x > fixture/hooks/update; echo y > fixture/commondir")
+    home_cli.cli(
+        "run", "--wait", "--shell", "--", "echo '[core]' >> fixture/config; echo x > fixture/hooks/update; echo y > fixture/commondir"
+    )
     assert (trusted / "fixture/config").read_text() == before
     assert not (trusted / "fixture/hooks/update").exists() and not (trusted / "fixture/commondir").exists()
     assert git(trusted / "fixture", "rev-parse", "--is-bare-repository").strip() == "true"
@@ -436,19 +438,22 @@ def test_a_rebase_and_a_merge_continue_after_a_conflict(home_cli: HomeCli, trust
     git(trusted, "checkout", "-q", "main")
     (trusted / "a.txt").write_text("main\n")
     git(trusted, "commit", "-q", "-am", "main")
-    for verb, branch, subject in (("merge", "topic", "Merge branch 'topic'"), ("rebase", "main~1", "main")):
-        if verb == "rebase":
-            git(trusted, "reset", "-q", "--hard", "HEAD~1")
-            git(trusted, "checkout", "-q", "-b", "other", "topic")
-            branch, subject = "main", "topic"
-        assert home_cli.cli("run", "--wait", "--", "git", verb, branch).returncode == 1
-        (trusted / "a.txt").write_text("both\n")
-        home_cli.ok("run", "--wait", "--", "git", "add", "a.txt")
-        home_cli.ok("run", "--wait", "--", "git", verb, "--continue")
-        assert git(trusted, "log", "-1", "--format=%s").strip() == subject
-        assert git(trusted, "status", "--porcelain", "--untracked-files=no") == ""
+    _continue_after_conflict(home_cli, trusted, "merge", "topic")
+    assert git(trusted, "log", "-1", "--format=%s").strip() == "Merge branch 'topic'"
+    git(trusted, "reset", "-q", "--hard", "HEAD~1")
+    git(trusted, "checkout", "-q", "topic")
+    _continue_after_conflict(home_cli, trusted, "rebase", "main")
+    assert git(trusted, "log", "-2", "--format=%s").split() == ["topic", "main"]
     home_cli.ok("run", "--wait", "--", "git", "notes", "add", "-m", "seen")
     assert git(trusted, "notes", "show").strip() == "seen"
+
+
+def _continue_after_conflict(home_cli: HomeCli, project: Path, verb: str, branch: str) -> None:
+    assert home_cli.cli("run", "--wait", "--", "git", verb, branch).returncode == 1
+    (project / "a.txt").write_text("both\n")
+    home_cli.ok("run", "--wait", "--", "git", "add", "a.txt")
+    home_cli.ok("run", "--wait", "--", "git", verb, "--continue")
+    assert git(project, "status", "--porcelain", "--untracked-files=no") == ""
 
 
 def test_a_line_posts_to_its_own_server_and_ends_it(home_cli: HomeCli, trusted: Path, listener: tuple[int, list[bytes]]) -> None:

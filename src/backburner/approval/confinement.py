@@ -128,7 +128,9 @@ def _for_reading(sandbox: Sandbox, findings: Sequence[Finding], support: Support
     if any(finding.value == WITHOUT_PROJECT for finding in findings):
         return _without_project(sandbox, findings)
     if any(finding.value == SYSTEM_BUS for finding in findings):
-        if other := [finding for finding in findings if finding.value == OPENS_FILES or (finding.effect in SHOWS and finding.value != SYSTEM_BUS)]:
+        if other := [
+            finding for finding in findings if finding.value == OPENS_FILES or (finding.effect in SHOWS and finding.value != SYSTEM_BUS)
+        ]:
             raise NeedsApproval(*_details(findings, SHOWS), *_details(other, Effect))
         read = (*sandbox.read, _BOOTED_WITH_SYSTEMD)
         return sandbox._replace(view=View.READ_ONLY, read=read, sockets=_SYSTEM_BUSES, connect=())

@@ -54,7 +54,9 @@ RUNS_PROGRAMS = (
 )
 OPENS_FILES = "opens files"  # in a finding: it prints the content of files, which must not be the credentials of a service
 OWN_SERVER = "own server"  # in a finding: harmless on the loopback device of a line that starts its own server
-OWN_PROCESS = "own process"  # in a finding: harmless where no other processes can be seen, in a line that starts something in the background
+OWN_PROCESS = (
+    "own process"  # in a finding: harmless where no other processes can be seen, in a line that starts something in the background
+)
 SYSTEM_BUS = "/run/dbus/system_bus_socket"
 WITHOUT_PROJECT = "without the project"  # in a finding: it needs the network, but no files, so that none can be sent
 

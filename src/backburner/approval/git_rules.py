@@ -207,7 +207,11 @@ def _is_plain_rebase(verb: str, words: list[Word]) -> bool:
 
 def _adds_note(verb: str, words: list[Word]) -> bool:
     """Whether it adds a note with a text to a commit, and replaces none."""
-    return verb == "notes" and _texts(words)[:1] in (["add"], ["append"]) and {"-m", "--message"} & {text.split("=")[0] for text in _texts(words)} != set()
+    return (
+        verb == "notes"
+        and _texts(words)[:1] in (["add"], ["append"])
+        and {"-m", "--message"} & {text.split("=")[0] for text in _texts(words)} != set()
+    )
 
 
 def _keeps_files(view: CommandView, words: list[Word]) -> bool:

@@ -327,7 +327,10 @@ def _known_program(view: CommandView, project_detail: str | None) -> list[Findin
         return _project_code(view, project_detail or f"'{name}' runs the project's code", PROJECT[name])
     if name in WRAPPERS:
         return [Finding(Effect.HARMLESS, "runs the command that follows")]
-    return [Finding(Effect.UNKNOWN, f"'{name}' is an unknown program"), *(rules.installs(view, view.words) if view.context.confined else ())]
+    return [
+        Finding(Effect.UNKNOWN, f"'{name}' is an unknown program"),
+        *(rules.installs(view, view.words) if view.context.confined else ()),
+    ]
 
 
 def _prints(view: CommandView) -> list[Finding]:

@@ -240,9 +240,7 @@ _SYSTEMD = {
     "localectl": "|status|list-locales",
     "loginctl": "|list-sessions|list-users|list-seats|session-status|user-status",
 }
-_SYSTEMD_OPTIONS = (
-    r"-a|--all|--no-pager|-l|--full|--failed|--plain|--no-legend|-q|--quiet|--type=[\w,-]+|--state=[\w,-]+|-n\d+|--lines=\d+"
-)
+_SYSTEMD_OPTIONS = r"-a|--all|--no-pager|-l|--full|--failed|--plain|--no-legend|-q|--quiet|--type=[\w,-]+|--state=[\w,-]+|-n\d+|--lines=\d+"
 _SYSTEMD_VALUES = ("-t", "-n", "--type", "--state", "--lines")
 
 
