@@ -669,3 +669,9 @@ def test_a_program_that_is_missing_everywhere_is_an_ordinary_failure(home_cli: H
     path = f"{hidden}:{home_cli.environ['PATH']}"
     (project / "run.sh").write_text("exec my-tool\n")
     assert home_cli.ok("run", "--wait", "--", "sh", "run.sh", env={"PATH": path}) == "here\n", "a folder in PATH is part of the sandbox"
+
+
+def test_temporary_files_are_the_same_in_both_places(home_cli: HomeCli, trusted: Path) -> None:
+    home_cli.ok("run", "--wait", "--", *script(trusted, "open('/var/tmp/a.log', 'w').write('kept')"))
+    assert "kept" in home_cli.ok("run", "--wait", "--", "cat", "/tmp/a.log")
+    assert not Path("/var/tmp/a.log").exists()

@@ -114,7 +114,10 @@ def _namespaces(sandbox: Sandbox) -> Iterator[str]:
 
 def _system(sandbox: Sandbox, places: Places) -> Iterator[str]:
     yield from _same_for_all(time.monotonic() // _SEARCH_INTERVAL)
-    yield from ("--bind", places.temporary, "/tmp") if places.temporary else ("--perms", "1777", "--tmpfs", "/tmp")
+    if places.temporary:
+        yield from ("--bind", places.temporary, "/tmp")
+    else:
+        yield from ("--size", str(_MAX_TEMPORARY_BYTES), "--perms", "1777", "--tmpfs", "/tmp")
     if sandbox.network is Network.OPEN and is_below(resolver := os.path.realpath("/etc/resolv.conf"), "/run"):
         yield from ("--ro-bind-try", resolver, resolver)
 
@@ -133,7 +136,7 @@ def _same_for_all(_: float) -> list[str]:
     words += ["--proc", "/proc"]
     if os.geteuid() == 0:  # it could write to settings of the kernel even without capabilities, because it owns them
         words += ["--remount-ro", "/proc"]
-    return [*words, "--dev", "/dev", "--size", str(_MAX_TEMPORARY_BYTES), "--perms", "1777", "--tmpfs", "/var/tmp", "--dir", "/run"]
+    return [*words, "--dev", "/dev", "--symlink", "../tmp", "/var/tmp", "--dir", "/run"]
 
 
 def _is_empty(folder: str) -> bool:
