@@ -169,7 +169,8 @@ def test_commands_that_add_to_the_repository_get_the_git_folder_if_nothing_else_
         "git add -A | tee log",
         "git rebase -i main",
         "git rebase --exec ./x main",
-        "git rebase --continue",
+        "git rebase --skip",
+        "git rebase --continue --exec ./x",
         "git merge -X theirs main",
         "git merge --no-ff main -m 'two words' && make",
         "git add *.py",
@@ -577,3 +578,15 @@ def test_a_sandbox_can_be_stored_and_read(project: Path) -> None:
     for line in ("ls", "make", "gh pr list", "docker ps", "ps aux"):
         sandbox = chosen(project, line, trusted=True)
         assert sandbox_from(sandbox.to_json()) == sandbox
+
+
+@pytest.mark.parametrize(("line", "reason"), [("sleep 5", "waits"), ("wait", "waits"), ("true", "changes nothing"), ("echo x", "prints")])
+def test_the_reason_says_what_a_harmless_program_does(project: Path, line: str, reason: str) -> None:
+    assert sandbox_verdict(project, line).reasons == (reason,)
+
+
+def test_modules_of_go_are_tidied_without_network(project: Path) -> None:
+    for line in ("go mod tidy", "go mod vendor"):
+        assert chosen(project, line, trusted=True).network is Network.NONE
+    for line in ("go mod download", "go get example.org/x"):
+        assert sandbox_verdict(project, line, trusted=True).sandbox is None

@@ -1,7 +1,8 @@
 """Lines of an ordinary day of development: which of them need approval, in a project that is trusted and in one that is not.
 
-The table is `everyday_lines.tsv`: a class, where the line asks, and the line. Classes: `a` only looks, `t` runs the code of the project,
-`e` edits files of the project, `k` should be decided by a person.
+The tables are `everyday_lines.tsv` and `everyday_lines_more.tsv`: a class, where the line asks, and the line. Classes: `a` only looks, `t` runs
+the code of the project, `e` edits files of the project, `k` should be decided by a person. The second table was written without
+knowing how the gate decides.
 """
 
 import os
@@ -13,7 +14,7 @@ import pytest
 
 from approval.command_world import make_project, sandbox_verdict
 
-_MAX_ASKS = {True: 0.045, False: 0.15}  # of the lines in the classes a, t and e
+_MAX_ASKS = {True: 0.03, False: 0.15}  # of the lines in the classes a, t and e
 
 
 class Line(NamedTuple):
@@ -22,12 +23,16 @@ class Line(NamedTuple):
     text: str
 
 
-def _read() -> list[Line]:
-    rows = (Path(__file__).parent / "everyday_lines.tsv").read_text().splitlines()
-    return [Line(kind, asks, text.replace("\\n", "\n")) for kind, asks, text in (row.split("\t") for row in rows)]
+def _read(name: str) -> list[Line]:
+    rows = (Path(__file__).parent / name).read_text().splitlines()
+    return [Line(kind, asks, _unescaped(text)) for kind, asks, text in (row.split("\t") for row in rows)]
 
 
-LINES = _read()
+def _unescaped(text: str) -> str:
+    return "\\".join(piece.replace("\\n", "\n") for piece in text.split("\\\\"))
+
+
+TABLES = {name: _read(name) for name in ("everyday_lines.tsv", "everyday_lines_more.tsv")}
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +42,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("out", "notes"):
         (project / name).unlink()
     (project / "src/app.py").write_text("def handler(): ...\n")
+    (project / "src/settings.py").write_text("DEBUG = True\n")
     (project / "node_modules/.bin").mkdir(parents=True)
     for name in ("tsc", "eslint", "vitest", "jest", "prettier", "playwright"):
         (project / "node_modules/.bin" / name).touch()
@@ -52,17 +58,20 @@ def _asks(project: Path, line: Line) -> str:
     return "always" if asks[True] else "new" if asks[False] else "never"
 
 
-def test_each_line_asks_where_the_table_says(project: Path) -> None:
-    found = {line.text: _asks(project, line) for line in LINES}
-    assert {line.text: found[line.text] for line in LINES if found[line.text] != line.asks} == {}
+@pytest.mark.parametrize("table", TABLES)
+def test_each_line_asks_where_the_table_says(project: Path, table: str) -> None:
+    found = {line.text: _asks(project, line) for line in TABLES[table]}
+    assert {line.text: found[line.text] for line in TABLES[table] if found[line.text] != line.asks} == {}
 
 
-def test_every_line_that_a_person_should_decide_asks() -> None:
-    assert [line.text for line in LINES if line.kind == "k" and line.asks != "always"] == []
+@pytest.mark.parametrize("table", TABLES)
+def test_every_line_that_a_person_should_decide_asks(table: str) -> None:
+    assert [line.text for line in TABLES[table] if line.kind == "k" and line.asks != "always"] == []
 
 
 @pytest.mark.parametrize("trusted", [True, False], ids=["trusted", "new"])
-def test_few_everyday_lines_ask(trusted: bool) -> None:
-    everyday = [line for line in LINES if line.kind != "k"]
+@pytest.mark.parametrize("table", TABLES)
+def test_few_everyday_lines_ask(table: str, trusted: bool) -> None:
+    everyday = [line for line in TABLES[table] if line.kind != "k"]
     asking = [line.text for line in everyday if line.asks == "always" or (line.asks == "new" and not trusted)]
     assert len(asking) <= _MAX_ASKS[trusted] * len(everyday), asking

@@ -115,3 +115,82 @@ def test_hooks_in_another_folder_are_found(project: Path, folder: str) -> None:
     assert decision(project, "git commit -m x") == "ask"
     assert decision(project, "git commit --no-verify -m x") == "sandbox"
     assert decision(project, "git switch -c new") == ("ask" if folder == "hooks" else "sandbox"), "husky runs only what is above"
+
+
+def stopped_rebase(project: Path, *steps: str) -> None:
+    folder = project / ".git/rebase-merge"
+    folder.mkdir()
+    (folder / "git-rebase-todo").write_text("".join(f"{step}\n" for step in (*steps, "", "# Rebase 1..2 onto 3")))
+
+
+def head_of(project: Path, branch: str) -> str:
+    return (project / f".git/refs/heads/{branch}").read_text().strip()
+
+
+def test_a_rebase_continues_if_it_only_picks_commits_without_protected_files(project: Path) -> None:
+    assert decision(project, "git rebase --continue") == "sandbox", "there is nothing to continue"
+    stopped_rebase(project, f"pick {head_of(project, 'topic')} x")
+    assert decision(project, "git rebase --continue") == "sandbox"
+
+
+@pytest.mark.parametrize(
+    "step", ["exec ./run.sh", "x make", "merge -C 1234 topic", "edit {topic} x", "pick {other} x", "reset main", "pick topic x"]
+)
+def test_other_steps_of_a_rebase_need_approval(project: Path, step: str) -> None:
+    heads = {branch: head_of(project, branch) for branch in ("topic", "other")}
+    stopped_rebase(project, f"pick {heads['topic']} x", step.format(**heads))
+    assert decision(project, "git rebase --continue") == "ask"
+
+
+def test_a_rebase_with_patches_needs_approval(project: Path) -> None:
+    (project / ".git/rebase-apply").mkdir()
+    assert decision(project, "git rebase --continue") == "ask"
+
+
+@pytest.mark.parametrize("line", ["git rebase --continue", "git merge --continue", "git notes add -m x"])
+def test_hooks_need_approval(project: Path, line: str) -> None:
+    assert decision(project, line) == "sandbox"
+    for name in ("pre-commit", "post-rewrite", "reference-transaction"):
+        (project / ".git/hooks" / name).write_text("#!/bin/sh\n")
+        (project / ".git/hooks" / name).chmod(0o755)
+    assert decision(project, line) == "ask"
+
+
+@pytest.mark.parametrize("line", ["git notes add -m seen", "git notes append -m 'two words' topic", "git notes add --message=x"])
+def test_a_note_with_a_text_is_added(project: Path, line: str) -> None:
+    assert decision(project, line) == "sandbox"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "git notes add",
+        "git notes edit",
+        "git notes add -f -m x",
+        "git notes add -m x -F .env",
+        "git notes add -m x -C HEAD",
+        "git notes --ref=x add -m x",
+        "git notes remove HEAD",
+        "git notes prune",
+        "git notes merge x",
+        'git notes add -m "$(cat .env)"',
+        "git notes add -m x; make",
+    ],
+)
+def test_other_notes_need_approval(project: Path, line: str) -> None:
+    assert decision(project, line) == "ask"
+
+
+def test_paths_of_a_diff_are_not_taken_for_commits(project: Path) -> None:
+    assert sandbox_verdict(project, "git diff main...topic -- '*.py' missing.txt").sandbox
+    assert sandbox_verdict(project, "git diff 1234567 -- '*.py'").sandbox is None, "it could be any object"
+    assert sandbox_verdict(project, "git show deadbeef").sandbox is None
+
+
+def test_a_commit_that_can_make_a_folder_a_repository_needs_approval(project: Path) -> None:
+    git(project, "checkout", "-q", "-b", "bare")
+    (project / "src/HEAD").write_text("ref: refs/heads/main\n")
+    commit(project)
+    git(project, "checkout", "-q", "main")
+    assert decision(project, "git switch bare") == "ask"
+    assert decision(project, "git merge bare") == "ask"

@@ -1,4 +1,4 @@
-"""Here-documents: shells and parsers disagree about what they contain, so they require approval, except a quoted one that is a word."""
+"""Here-documents: shells and parsers disagree about what they contain, so they require approval, except a quoted one that is a word or an input."""
 
 from pathlib import Path
 
@@ -62,3 +62,37 @@ def test_what_looks_like_a_quoted_here_document_requires_approval(project: Path,
     assert verdict(project, line).decision == "ask"
     found = sandbox_verdict(project, line, trusted=True)
     assert not (found.sandbox and found.sandbox.git), found.reasons
+
+
+@pytest.mark.parametrize(
+    "line", [f"git commit -F - <<'EOF'\n{MESSAGE}EOF", f"git add src/main.py\ngit commit -q -F - <<'EOF'\n{MESSAGE}EOF\ngit status\n"]
+)
+def test_a_quoted_here_document_as_input_is_a_text(project: Path, line: str) -> None:
+    found = sandbox_verdict(project, line, trusted=True)
+    assert found.sandbox and found.sandbox.git, found.reasons
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "git commit -F - <<EOF\n$(reboot)\nEOF",
+        "git commit -F - <<'EOF'\na\nEOF\nreboot",
+        "git commit -F - <<'EOF' && reboot\na\nEOF",
+        "git commit -F - <<'EOF' > x\na\nEOF",
+        "git commit -F - <<'EOF'\nEOFreboot\nEOF",
+        "git commit -F - <<'EOF'\na\\\nEOF\nreboot\nEOF",
+        "git commit -F - <<-'EOF'\na\n\tEOF\nreboot\nEOF",
+        "git commit -F - <<'EOF' <<'END'\na\nEOF\nreboot\nEND",
+        "git commit -F - <<'EOF'\na\n",
+        "git add src/main.py\nsh <<'EOF'\nreboot\nEOF",
+        "git add src/main.py\n. /dev/stdin <<'EOF'\nreboot\nEOF",
+        "git add src/main.py\nxargs touch <<'EOF'\n.git/commondir\nEOF",
+        "git add src/main.py\ntee .git/commondir <<'EOF'\nx\nEOF",
+        "git add src/main.py\npython3 <<'EOF'\nx\nEOF",
+        "git add --pathspec-from-file=- <<'EOF'\n.env\nEOF",
+    ],
+)
+def test_what_is_no_quoted_input_does_not_get_the_git_folder(project: Path, line: str) -> None:
+    found = sandbox_verdict(project, line, trusted=True)
+    assert not (found.sandbox and found.sandbox.git), found.reasons
+    assert verdict(project, line).decision == "ask"

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from approval.command_world import make_project, sandbox_verdict
+from backburner.core.sandbox import Network
 
 RUNS = [
     "docker inspect -f '{{.State.Status}}' web",
@@ -68,3 +69,21 @@ def test_what_only_shows_something_runs(tmp_path: Path, line: str) -> None:
 @pytest.mark.parametrize("line", ASKS)
 def test_what_changes_something_asks(tmp_path: Path, line: str, trusted: bool) -> None:
     assert sandbox_verdict(make_project(tmp_path), line, trusted=trusted).sandbox is None
+
+
+def test_the_names_in_a_compose_file_are_shown_without_network(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    for line in ("docker compose config --services", "docker compose config -q --profiles"):
+        found = sandbox_verdict(project, line).sandbox
+        assert found and found.network is Network.NONE and found.sockets == (), line
+    assert sandbox_verdict(project, "docker compose config").sandbox is None, "it shows values from .env, which is hidden"
+    (project / ".env").unlink()
+    assert sandbox_verdict(project, "docker compose config").sandbox
+    for line in (
+        "docker compose config --output=x",
+        "docker compose -f /etc/x.yml config --services",
+        "docker compose --env-file x config --services",
+        "docker compose config --services --resolve-image-digests",
+        "docker compose config $X",
+    ):
+        assert sandbox_verdict(project, line, trusted=True).sandbox is None, line

@@ -39,7 +39,26 @@ ASKS = [
     "pip index versions requests -i http://example.org",
     "pip download requests",
     "cargo search serde --registry x",
-    "npm view " + "a" * 100,
+    "npm view " + "ab-" * 30,
+    "npm view a-" + "0123456789abcdef",
+    "pip index versions " + "Zm9vYmFy" * 4,
+    "cargo search " + "x9" * 16,
+    "npm view react --registry example.org",
+    "npm view react --no-strict-ssl",
+    "npm view react --script-shell sh",
+    "npm view react --userconfig rc",
+    "npm view react -g",
+    "npm view -g react",
+    "npm view react ..",
+    "cargo search -Zx",
+    "cargo search --offline",
+    "pip list -o -i example.org",
+    "pip list -o --path x",
+    "pip index versions -r",
+    "for name in a b; do npm view $name; done",
+    "npm view react@$VERSION",
+    "npm view re*",
+    "npm view react | jq -r '.x' README.md",
 ]
 
 
@@ -69,6 +88,8 @@ def test_other_questions_need_approval(tmp_path: Path, home: Path, line: str) ->
         ("npm view react", "person/.npmrc"),
         ("npm view react", "project/.npmrc"),
         ("pip list -o", "person/.config/pip/pip.conf"),
+        ("pnpm view react", "project/pnpm-workspace.yaml"),
+        ("pip list -o", "project/.venv/pip.conf"),
         ("cargo search serde", "project/.cargo/config.toml"),
     ],
 )
@@ -79,9 +100,18 @@ def test_another_registry_needs_approval(tmp_path: Path, home: Path, line: str, 
     assert sandbox_verdict(project, line, trusted=True, environ={"HOME": str(home)}).sandbox is None
 
 
-def test_a_registry_in_the_environment_needs_approval(tmp_path: Path, home: Path) -> None:
-    environ = {"HOME": str(home), "PIP_INDEX_URL": "http://example.org"}
-    assert sandbox_verdict(make_project(tmp_path), "pip list -o", trusted=True, environ=environ).sandbox is None
+@pytest.mark.parametrize(
+    ("line", "variable"),
+    [
+        ("pip list -o", "PIP_INDEX_URL"),
+        ("pip list -o", "PIP_FIND_LINKS"),
+        ("npm view react", "npm_config_userconfig"),
+        ("cargo search x", "CARGO_HOME"),
+    ],
+)
+def test_a_registry_in_the_environment_needs_approval(tmp_path: Path, home: Path, line: str, variable: str) -> None:
+    environ = {"HOME": str(home), variable: "http://example.org"}
+    assert sandbox_verdict(make_project(tmp_path), line, trusted=True, environ=environ).sandbox is None
 
 
 def test_a_program_of_the_project_needs_approval(tmp_path: Path, home: Path) -> None:

@@ -202,6 +202,43 @@ def test_new_files_that_other_programs_use_are_moved_away(home_cli: HomeCli, tru
     assert isinstance(notes, list) and len(notes) >= 4 and all("other programs use automatically" in note for note in notes)
 
 
+REPOSITORY = "mkdir -p src/objects src/refs; echo 'ref: refs/heads/main' > src/HEAD; printf '[core]\\n\\tbare = false\\n\\tworktree = .\\n\\tfsmonitor = touch planted\\n' > src/config"
+
+
+def test_a_folder_that_git_takes_for_a_repository_is_none_after_the_run(home_cli: HomeCli, trusted: Path) -> None:
+    home_cli.ok("run", "--wait", "--shell", "--", REPOSITORY)
+    assert "removed src/HEAD" in home_cli.ok("status", "last")
+    git(trusted, "-C", "src", "status")
+    assert not list(trusted.rglob("planted"))
+    assert git(trusted, "-C", "src", "rev-parse", "--show-toplevel").strip() == str(trusted)
+
+
+def test_a_repository_of_the_project_stays_and_runs_nothing_new(home_cli: HomeCli, trusted: Path) -> None:
+    git(trusted, "init", "-q", "--bare", "fixture")
+    before = (trusted / "fixture/config").read_text()
+    home_cli.cli(
+        "run", "--wait", "--shell", "--", "echo '[core]' >> fixture/config; echo x > fixture/hooks/update; echo y > fixture/commondir"
+    )
+    assert (trusted / "fixture/config").read_text() == before
+    assert not (trusted / "fixture/hooks/update").exists() and not (trusted / "fixture/commondir").exists()
+    assert git(trusted / "fixture", "rev-parse", "--is-bare-repository").strip() == "true"
+
+
+def test_git_does_not_complete_a_repository(home_cli: HomeCli, trusted: Path) -> None:
+    """The other files are in a commit, and HEAD is a file that git does not track."""
+    git(trusted, "checkout", "-q", "-b", "topic")
+    for name in ("objects/x", "refs/x", "config"):
+        (trusted / "src" / name).parent.mkdir(parents=True, exist_ok=True)
+        (trusted / "src" / name).write_text("x\n")
+    git(trusted, "add", "src")
+    git(trusted, "commit", "-q", "-m", "two")
+    git(trusted, "checkout", "-q", "main")
+    (trusted / "src").mkdir()
+    (trusted / "src/HEAD").write_text("ref: refs/heads/main\n")
+    home_cli.ok("run", "--wait", "--", "git", "switch", "-q", "topic")
+    assert not (trusted / "src/HEAD").exists()
+
+
 def test_a_command_that_plants_a_file_with_an_unprintable_name_ends_like_any_other(home_cli: HomeCli, trusted: Path) -> None:
     task_id = home_cli.ok("run", "--", *script(trusted, "import os\nos.makedirs(b'a\\xff\\nb/.idea')\n")).strip()
     wait_until(lambda: home_cli.status(task_id)["status"] == "completed", "it to end")
@@ -392,6 +429,50 @@ def test_git_merges_and_moves_branches(home_cli: HomeCli, trusted: Path) -> None
     assert (trusted / "b.txt").read_text() == "two\n"
     assert home_cli.cli("run", "--", "git", "mv", "a.txt", ".mcp.json").returncode == 3
     assert not (trusted / ".mcp.json").exists()
+
+
+def test_a_rebase_and_a_merge_continue_after_a_conflict(home_cli: HomeCli, trusted: Path) -> None:
+    git(trusted, "checkout", "-q", "-b", "topic")
+    (trusted / "a.txt").write_text("topic\n")
+    git(trusted, "commit", "-q", "-am", "topic")
+    git(trusted, "checkout", "-q", "main")
+    (trusted / "a.txt").write_text("main\n")
+    git(trusted, "commit", "-q", "-am", "main")
+    _continue_after_conflict(home_cli, trusted, "merge", "topic")
+    assert git(trusted, "log", "-1", "--format=%s").strip() == "Merge branch 'topic'"
+    git(trusted, "reset", "-q", "--hard", "HEAD~1")
+    git(trusted, "checkout", "-q", "topic")
+    _continue_after_conflict(home_cli, trusted, "rebase", "main")
+    assert git(trusted, "log", "-2", "--format=%s").split() == ["topic", "main"]
+    home_cli.ok("run", "--wait", "--", "git", "notes", "add", "-m", "seen")
+    assert git(trusted, "notes", "show").strip() == "seen"
+
+
+def _continue_after_conflict(home_cli: HomeCli, project: Path, verb: str, branch: str) -> None:
+    assert home_cli.cli("run", "--wait", "--", "git", verb, branch).returncode == 1
+    (project / "a.txt").write_text("both\n")
+    home_cli.ok("run", "--wait", "--", "git", "add", "a.txt")
+    home_cli.ok("run", "--wait", "--", "git", verb, "--continue")
+    assert git(project, "status", "--porcelain", "--untracked-files=no") == ""
+
+
+def test_a_line_posts_to_its_own_server_and_ends_it(home_cli: HomeCli, trusted: Path, listener: tuple[int, list[bytes]]) -> None:
+    port, received = listener
+    server = (
+        "import http.server as h\n"
+        "class Handler(h.BaseHTTPRequestHandler):\n"
+        "    def do_POST(self):\n"
+        "        self.send_response(200); self.end_headers(); self.wfile.write(b'own ' + self.rfile.read(int(self.headers['content-length'])))\n"
+        f"h.HTTPServer(('127.0.0.1', {port}), Handler).serve_forever()\n"
+    )
+    (trusted / "server.py").write_text(server)
+    line = (
+        f"python3 server.py 2>/dev/null & PID=$!; "
+        f"curl -s --retry 50 --retry-connrefused --retry-delay 0 -X POST -d hello http://localhost:{port}/; kill $PID"
+    )
+    done = home_cli.cli("run", "--wait", "--shell", "--", line)
+    assert "own hello" in done.stdout, done.stdout + done.stderr
+    assert received == []
 
 
 def test_a_secret_that_git_tracks_as_an_empty_file_is_hidden(home_cli: HomeCli, trusted: Path) -> None:
@@ -588,3 +669,9 @@ def test_a_program_that_is_missing_everywhere_is_an_ordinary_failure(home_cli: H
     path = f"{hidden}:{home_cli.environ['PATH']}"
     (project / "run.sh").write_text("exec my-tool\n")
     assert home_cli.ok("run", "--wait", "--", "sh", "run.sh", env={"PATH": path}) == "here\n", "a folder in PATH is part of the sandbox"
+
+
+def test_temporary_files_are_the_same_in_both_places(home_cli: HomeCli, trusted: Path) -> None:
+    home_cli.ok("run", "--wait", "--", *script(trusted, "open('/var/tmp/a.log', 'w').write('kept')"))
+    assert "kept" in home_cli.ok("run", "--wait", "--", "cat", "/tmp/a.log")
+    assert not Path("/var/tmp/a.log").exists()

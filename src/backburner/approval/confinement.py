@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Sequence
 
-from backburner.approval.effects import OPENS_FILES, RUNS_PROGRAMS, WITHOUT_PROJECT, Effect, Finding
+from backburner.approval.effects import OPENS_FILES, OWN_PROCESS, OWN_SERVER, RUNS_PROGRAMS, SYSTEM_BUS, WITHOUT_PROJECT, Effect, Finding
 from backburner.core.sandbox import Level, Network, Sandbox, Support, View
 
 # What leaves every sandbox, or what a person should decide.
@@ -15,6 +15,8 @@ _WRITES = frozenset([Effect.CREATES, Effect.OVERWRITES, Effect.EDITS, Effect.DEL
 _KNOWN = frozenset([Effect.HARMLESS, Effect.READS])
 # What makes a sandbox contain more than a project: credentials, connections or processes of the machine.
 SHOWS = frozenset([Effect.READS_SERVICE, Effect.NETWORK_READ, Effect.LOOPBACK, Effect.READS_MACHINE])
+_SYSTEM_BUSES = (SYSTEM_BUS, "/run/systemd/private")
+_BOOTED_WITH_SYSTEMD = "/run/systemd/system"  # its programs look for it
 _JOURNALS = ("/var/log/journal", "/run/log/journal")
 
 
@@ -40,6 +42,7 @@ def choose(
     """
     if support.level is Level.NONE:
         raise NeedsApproval(f"there is no sandbox on this machine ({support.reason})")
+    findings = _within_the_line(findings, full=support.level is Level.FULL, listens=listens, background=background)
     if leaving := _details(findings, _LEAVES):
         raise NeedsApproval(*leaving)
     kinds = {finding.effect for finding in findings}
@@ -53,7 +56,8 @@ def choose(
         return _for_git(sandbox, findings, trusted=trusted)
     if kinds & SHOWS:
         stores = {Effect.EDITS} if trusted and kinds & SHOWS <= {Effect.LOOPBACK, Effect.READS_MACHINE} else set()
-        if not (other := _others(findings, SHOWS | stores)):
+        other, own_server = _others(findings, SHOWS | stores), any(finding.value == OWN_SERVER for finding in findings)
+        if not other and not own_server:
             return _for_reading(sandbox, findings, support, trusted=trusted, user_home=user_home)
         tries_own_server = (background or Effect.LISTENS in kinds) and sandbox.level is Level.FULL
         if kinds & SHOWS - {Effect.READS_MACHINE, *([Effect.LOOPBACK] if tries_own_server else [])}:
@@ -69,6 +73,22 @@ def choose(
             return sandbox._replace(connect=())
         return sandbox._replace(network=Network.LISTEN)
     return sandbox
+
+
+def _within_the_line(findings: Sequence[Finding], *, full: bool, listens: bool, background: bool) -> Sequence[Finding]:
+    """The effects of a line that starts its own server or other commands in the background.
+
+    It has a loopback device and processes of its own, so that its requests and signals reach only what it has started. A line that shows
+    the processes of the machine could end them.
+    """
+    kinds = {finding.effect for finding in findings}
+    if not full or listens or not (background or Effect.LISTENS in kinds) or kinds & SHOWS - {Effect.LOOPBACK}:
+        return findings
+    changed = {
+        OWN_SERVER: Finding(Effect.LOOPBACK, "connects to a server of the same line", OWN_SERVER),
+        OWN_PROCESS: Finding(Effect.UNKNOWN, "ends a command of the same line"),
+    }
+    return [changed.get(finding.value, finding) if finding.value in (OWN_SERVER, OWN_PROCESS) else finding for finding in findings]
 
 
 def _others(findings: Iterable[Finding], expected: Iterable[Effect]) -> list[str]:
@@ -107,6 +127,13 @@ def _for_reading(sandbox: Sandbox, findings: Sequence[Finding], support: Support
         raise NeedsApproval(*_details(findings, SHOWS), "the sandbox of this machine cannot permit only this")
     if any(finding.value == WITHOUT_PROJECT for finding in findings):
         return _without_project(sandbox, findings)
+    if any(finding.value == SYSTEM_BUS for finding in findings):
+        if other := [
+            finding for finding in findings if finding.value == OPENS_FILES or (finding.effect in SHOWS and finding.value != SYSTEM_BUS)
+        ]:
+            raise NeedsApproval(*_details(findings, SHOWS), *_details(other, Effect))
+        read = (*sandbox.read, _BOOTED_WITH_SYSTEMD)
+        return sandbox._replace(view=View.READ_ONLY, read=read, sockets=_SYSTEM_BUSES, connect=())
     paths = [str(finding.value) for finding in findings if finding.effect in SHOWS and isinstance(finding.value, str)]
     ports = tuple(finding.value for finding in findings if finding.effect is Effect.LOOPBACK and isinstance(finding.value, int))
     if Effect.READS_SERVICE in kinds and any(finding.value == OPENS_FILES for finding in findings):

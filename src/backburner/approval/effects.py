@@ -53,6 +53,11 @@ RUNS_PROGRAMS = (
     "runs programs"  # in a finding: it may run programs of the project, which must not reach more than other code of the project
 )
 OPENS_FILES = "opens files"  # in a finding: it prints the content of files, which must not be the credentials of a service
+OWN_SERVER = "own server"  # in a finding: harmless on the loopback device of a line that starts its own server
+OWN_PROCESS = (
+    "own process"  # in a finding: harmless where no other processes can be seen, in a line that starts something in the background
+)
+SYSTEM_BUS = "/run/dbus/system_bus_socket"
 WITHOUT_PROJECT = "without the project"  # in a finding: it needs the network, but no files, so that none can be sent
 
 
@@ -96,6 +101,7 @@ class CommandContext(Protocol):
     def git_secrets(self, folders: Iterable[str], *, contents: bool) -> list[str]: ...  # secrets that git could print
     def git_hooks(self, folders: Iterable[str]) -> list[str]: ...  # the names of active hooks
     def git_unknown(self, folders: Iterable[str], names: Iterable[str]) -> str | None: ...  # the first name that is not a commit
+    def git_steps(self, folders: Iterable[str]) -> list[str] | None: ...  # what a stopped rebase has left to do; None if it is not known
     def git_names(self, folders: Iterable[str], *words: str) -> list[str] | None: ...  # the files that a git command lists
     def hosts(self) -> Iterable[str]: ...  # hosts that curl may read from
     def is_temporary(self, path: str) -> bool: ...  # whether a path is in /tmp, of which sandboxes have their own
@@ -290,6 +296,8 @@ class CommandView:
 
     def writes(self, word: Word, *, append: bool = False) -> Iterator[Finding]:
         """Return the effects of writing to a path. Creating a file and overwriting one are different effects."""
+        if self.context.confined:
+            word = in_home(word)
         if not word.plain or len(word.text) > _MAX_WORD_CHARACTERS:
             yield Finding(Effect.UNKNOWN, f"writes to {word.text[:80]}, which is only known when it runs")
             return

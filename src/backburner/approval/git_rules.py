@@ -1,6 +1,7 @@
 """The effects of git in a sandbox, where the git folder is read-only: only what changes it, discards work or connects matters. Pure."""
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
 
 from backburner.approval.effects import OPENS_FILES, RUNS_PROGRAMS, CommandView, Effect, Finding, is_protected, may_be_secret
 from backburner.approval.shell_parser import Word
@@ -73,8 +74,9 @@ _ANY_HOOKS = ("reference-transaction", "post-index-change", "core.hooksPath")
 _RUNS_HOOKS = {
     "commit": frozenset(["pre-commit", "prepare-commit-msg", "commit-msg", "post-commit", "post-rewrite", *_ANY_HOOKS]),
     **dict.fromkeys(("switch", "checkout"), frozenset(["post-checkout", *_ANY_HOOKS])),
-    "merge": frozenset(["pre-merge-commit", "prepare-commit-msg", "commit-msg", "post-merge", *_ANY_HOOKS]),
+    "merge": frozenset(["pre-merge-commit", "pre-commit", "prepare-commit-msg", "commit-msg", "post-commit", "post-merge", *_ANY_HOOKS]),
     "rebase": frozenset(["pre-rebase", "pre-commit", "prepare-commit-msg", "post-commit", "post-checkout", "post-rewrite", *_ANY_HOOKS]),
+    "notes": frozenset(_ANY_HOOKS),
     **dict.fromkeys(("cherry-pick", "revert"), frozenset(["pre-commit", "prepare-commit-msg", "commit-msg", "post-commit", *_ANY_HOOKS])),
 }
 _VERIFIES = frozenset(["pre-commit", "commit-msg"])
@@ -88,9 +90,10 @@ _KNOWN = {
     "restore": r"--staged|-S|-q|--quiet|--",
     "tag": r"-a|-m|-l|--list|-n\d*|--message|--message=.*|--sort=.*|--points-at|--contains|--merged",
     "checkout": r"-b|-q|--quiet|--no-track|-",
-    "merge": r"--ff|--no-ff|--ff-only|--squash|--no-edit|-q|--quiet|-m|--message=.*|--stat|--no-stat",
+    "merge": r"--ff|--no-ff|--ff-only|--squash|--no-edit|-q|--quiet|-m|--message=.*|--stat|--no-stat|--continue",
     "cherry-pick": r"-x|--no-edit|-n|--no-commit",
-    "rebase": r"-q|--quiet|--autostash|--no-autostash",
+    "rebase": r"-q|--quiet|--autostash|--no-autostash|--continue",
+    "notes": r"-m|--message=.*",
     "revert": r"--no-edit|-n|--no-commit",
     "mv": r"-v|-k|--verbose|--",
     "rm": r"-r|-q|--cached|--quiet|--",
@@ -124,12 +127,12 @@ def git(view: CommandView) -> Iterator[Finding]:
         yield Finding(Effect.DISCARDS, f"git {verb} can discard work")
     elif verb == "config" and not _reads_settings(_texts(rest)):
         yield Finding(Effect.PROTECTED, "changes the settings of git")
-    elif verb in _REWRITES and not _lists(verb, _texts(rest)) and not _is_plain_rebase(verb, rest):
+    elif verb in _REWRITES and not _lists(verb, _texts(rest)) and not _is_plain_rebase(verb, rest) and not _adds_note(verb, rest):
         yield from (
             Finding(Effect.REPOSITORY, f"git {verb} changes the repository"),
             Finding(Effect.UNKNOWN, f"git {verb} may run hooks and programs"),
         )
-    elif (verb in _ADDS or verb == "rebase") and not _only_reads(verb, rest):
+    elif (verb in _ADDS or verb == "rebase" or _adds_note(verb, rest)) and not _only_reads(verb, rest):
         yield from _adds(view, verb, rest)
     elif verb == "remote" and _texts(rest)[:1] not in ([], ["-v"], ["show"], ["get-url"]):
         yield Finding(Effect.PROTECTED, "changes the settings of git")
@@ -156,8 +159,11 @@ def _reads(view: CommandView, verb: str, words: list[Word]) -> Iterator[Finding]
         return
     if verb == "cat-file" and words[:1] and words[0].text in ("blob", "commit", "tree", "tag"):
         words = words[1:]
+    before_paths = itertools.takewhile(lambda word: word.text != "--", words)
     operands = [
-        word for word in words if word.plain and not word.text.startswith("-") and not any(map(view.context.exists, view.paths(word)))
+        word
+        for word in before_paths
+        if word.plain and not word.text.startswith("-") and not any(map(view.context.exists, view.paths(word)))
     ]
     names = [name for word in operands for name in re.split(r"\.{2,3}", word.text.partition(":")[0].removeprefix("^")) if name]
     if unknown := view.context.git_unknown(view.folders, names):
@@ -193,8 +199,19 @@ def _lists(verb: str, texts: list[str]) -> bool:
 
 
 def _is_plain_rebase(verb: str, words: list[Word]) -> bool:
-    """Whether it is `git rebase COMMIT`: the commits before it are in the reflog."""
+    """Whether it is `git rebase COMMIT`, or `--continue`: the commits before it are in the reflog."""
+    if _texts(words) == ["--continue"]:
+        return verb == "rebase"
     return verb == "rebase" and len([word for word in words if not re.fullmatch(_KNOWN["rebase"], word.text)]) == 1
+
+
+def _adds_note(verb: str, words: list[Word]) -> bool:
+    """Whether it adds a note with a text to a commit, and replaces none."""
+    return (
+        verb == "notes"
+        and _texts(words)[:1] in (["add"], ["append"])
+        and {"-m", "--message"} & {text.split("=")[0] for text in _texts(words)} != set()
+    )
 
 
 def _keeps_files(view: CommandView, words: list[Word]) -> bool:
@@ -283,18 +300,28 @@ def _changes(view: CommandView, verb: str, words: list[Word]) -> Iterator[Findin
     for start in operands[1:2] if creates and "--no-track" not in _texts(words) else ():
         if view.context.git_names(view.folders, "for-each-ref", "--format=%(refname)", f"refs/remotes/{start.text}"):
             yield Finding(Effect.PROTECTED, f"changes the settings of git: the new branch would follow {start.text}")
-    for listing in _listings(verb, _texts(words), _texts(operands), paths):
+    steps = view.context.git_steps(view.folders) if _texts(words) == ["--continue"] else []
+    if steps is None or not all(re.fullmatch(r"(pick|p) [0-9a-f]{4,64} .*", step) for step in steps):
+        yield Finding(Effect.UNKNOWN, f"what git {verb} continues with may run programs")
+        return
+    for listing in _listings(verb, _texts(words), _texts(operands), paths, [step.split()[1] for step in steps]):
         names = view.context.git_names(view.folders, *listing)
         if names is None or (not names and listing[0] == "rev-parse"):
             yield Finding(Effect.UNKNOWN, f"which files git {verb} changes is not known")
         for name in names or ():
             if verb != "add" and is_protected(name):
                 yield Finding(Effect.PROTECTED, f"changes {name}, which other programs use automatically")
+            elif verb != "add" and name.rpartition("/")[2] in ("HEAD", "commondir"):
+                yield Finding(Effect.PROTECTED, f"changes {name}, which can make a folder a repository")
             elif "--others" in listing and may_be_secret(name):
                 yield Finding(Effect.READS_SECRETS, f"adds {name}, which may be a secret")
 
 
-def _listings(verb: str, texts: list[str], operands: list[str], paths: list[str]) -> Iterator[tuple[str, ...]]:
+def _changed_by_commit(name: str) -> tuple[str, ...]:
+    return "diff-tree", "--root", "-r", "--no-commit-id", "--name-only", "--no-renames", "-z", name, "--"
+
+
+def _listings(verb: str, texts: list[str], operands: list[str], paths: list[str], steps: Iterable[str]) -> Iterator[tuple[str, ...]]:
     """The git commands that list what a command changes in the work tree, or adds to the repository."""
     others, differ = ("ls-files", "--others", "--exclude-standard", "-z", "--"), ("diff", "--name-only", "--no-renames", "-z")
     match verb:
@@ -315,6 +342,8 @@ def _listings(verb: str, texts: list[str], operands: list[str], paths: list[str]
             yield (*differ, "HEAD", "--")
             if {"-u", "--include-untracked"} & set(texts):
                 yield others
+        case "rebase" if texts == ["--continue"]:
+            yield from (_changed_by_commit(name) for name in steps)
         case "rebase":
             for name in operands:
                 yield (*differ, f"HEAD...{name}", "--")
@@ -324,6 +353,6 @@ def _listings(verb: str, texts: list[str], operands: list[str], paths: list[str]
                 yield (*differ, f"HEAD...{name}", "--")
         case "cherry-pick" | "revert":
             for name in operands:
-                yield ("diff-tree", "--root", "-r", "--no-commit-id", "--name-only", "--no-renames", "-z", name, "--")
+                yield _changed_by_commit(name)
         case "rm":
             yield ("ls-files", "-z", "--", *(f":(literal){path}" for path in paths))

@@ -7,7 +7,7 @@ import itertools
 import os
 from collections.abc import Iterable, Iterator
 
-from backburner.approval.effects import OPENS_FILES, CommandView, Effect, Finding, in_home, injects
+from backburner.approval.effects import OPENS_FILES, OWN_SERVER, CommandView, Effect, Finding, in_home, injects
 from backburner.approval.program_tables import CHANGES, DELETES
 from backburner.approval.service_rules import looks_up_packages, registry
 from backburner.approval.shell_parser import Word
@@ -324,6 +324,7 @@ def npx(view: CommandView) -> Iterator[Finding]:
         for start in view.folders
         for folder in _folders_above(view, start)
     )
+    yield from installs(view, words[1:])
     yield (
         Finding(Effect.PROJECT_CODE, f"runs {tool} of the project")
         if installed
@@ -376,6 +377,13 @@ def ssh_keygen(view: CommandView) -> Iterator[Finding]:
         yield from view.writes(word)
 
 
+def openssl(view: CommandView) -> Iterator[Finding]:
+    verb = view.words[0] if view.words else Word("help")
+    if not verb.plain or verb.text in ("s_client", "s_server", "s_time", "ocsp", "cmp", "ts"):
+        yield Finding(Effect.NETWORK_CHANGE, "'openssl' connects to another machine")
+    yield Finding(Effect.UNKNOWN, "openssl may write files")
+
+
 def netcat(view: CommandView) -> Iterator[Finding]:
     """`nc -z` only tells whether a port is open."""
     texts = [word.text for word in view.words if word.plain]
@@ -423,6 +431,34 @@ def listens(view: CommandView) -> bool:
     text = " ".join(word.text for word in words)[:300]
     is_known = bool(words) and words[0].plain and any(part in text for part in _IN_SERVERS)
     return is_known and re.fullmatch(_SERVERS, text) is not None
+
+
+_DELIVERY = r"(.+[:_-])?(deploy|publish|upload|provision|rollback)([:_-].+)?"
+_RUN_TARGETS = frozenset(["make", "gmake", "just", "task", "rake", "mage", "invoke", "inv", "poe", "gradle", "gradlew", "ant"])
+_RUN_SCRIPTS = frozenset(["npm", "pnpm", "yarn", "bun"])
+_RUN_FILES = frozenset(["sh", "bash", "dash", "zsh", "python", "python3", "node", "ruby", "php", "perl"])
+
+
+def delivers(view: CommandView) -> list[Finding]:
+    """A target or script of the project whose name says that it delivers something to other machines. A person should decide about that."""
+    texts = [word.text for word in view.words]
+    if view.name in _RUN_TARGETS and not {"-n", "--dry-run", "--just-print", "--recon"} & set(texts):
+        named = [text for text in texts if not text.startswith("-") and "=" not in text]
+    elif view.name in _RUN_SCRIPTS:
+        named = [text for text in texts if text not in ("run", "run-script") and not text.startswith("-")][:1]
+    else:
+        files = texts[:1] if view.name in _RUN_FILES else [view.part.name or ""] if "/" in (view.part.name or "") else []
+        named = [name for text in files if (name := os.path.basename(text).partition(".")[0]) in ("deploy", "publish")]
+    return [Finding(Effect.PUBLISHES, f"'{text}' delivers to other machines") for text in named if re.fullmatch(_DELIVERY, text)]
+
+
+def installs(view: CommandView, words: Iterable[Word]) -> Iterator[Finding]:
+    """A program that is not known, with a verb that means the same for almost every program."""
+    verb = next(iter(words), Word(""))
+    if verb.plain and verb.text in ("install", "uninstall", "upgrade", "self-update"):
+        yield Finding(Effect.INSTALLS, f"'{view.name} {verb.text}' installs or downloads packages")
+    elif verb.plain and verb.text in ("login", "logout", "deploy", "publish", "push", "upload"):
+        yield Finding(Effect.PUBLISHES, f"'{view.name} {verb.text}' connects to another machine")
 
 
 _AWK_SAFE = r"\{ ?print( \$(\d+|NF)(, ?\$(\d+|NF))*)? ?\}"
@@ -571,7 +607,23 @@ _CURL_VALUES = frozenset(["-m", "--max-time", "--connect-timeout", "--retry", "-
 _LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
 
 
+_OWN_URL = r"[\"']?(https?://)?(localhost|127\.0\.0\.1|\[::1\])(:(\d+|\$\w+|\$\{\w+\}))?([/?#].*)?"
+
+
 def curl(view: CommandView) -> Iterator[Finding]:
+    """Requests that change something are harmless where the server is one of the same line. What is no option must be a value or the server."""
+    urls = [word for before, word in zip((None, *view.words), view.words, strict=False) if not _may_be_value(before, word)]
+    own = OWN_SERVER if view.context.confined and urls and all(re.fullmatch(_OWN_URL, word.text, re.DOTALL) for word in urls) else None
+    for finding in _curl(view):
+        yield finding._replace(value=own) if own and finding.effect is Effect.NETWORK_CHANGE else finding
+
+
+def _may_be_value(before: Word | None, word: Word) -> bool:
+    """Whether a word of curl is an option, or the value of the option before it."""
+    return word.text.startswith("-") or (before is not None and re.fullmatch(r"-\w*[XdHFmowuAbc]|--[a-z][a-z-]+", before.text) is not None)
+
+
+def _curl(view: CommandView) -> Iterator[Finding]:
     urls, index = [], 0
     while index < len(view.words):
         word = view.words[index]

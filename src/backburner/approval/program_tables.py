@@ -332,7 +332,7 @@ SUBCOMMANDS: dict[str, dict[str, Effect]] = {
 # Subcommands of these that need no network, in a sandbox. An empty set: all of them.
 LOCAL_SUBCOMMANDS: dict[tuple[str, str], frozenset[str]] = {
     ("uv", "pip"): frozenset(["list", "show", "freeze", "check", "tree"]),
-    ("go", "mod"): frozenset(["init", "verify", "edit", "graph", "why"]),
+    ("go", "mod"): frozenset(["init", "verify", "edit", "graph", "why", "tidy", "vendor"]),
     ("go", "work"): frozenset(["init", "use", "edit"]),
     ("pnpm", "exec"): frozenset(),
 }

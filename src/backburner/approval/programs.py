@@ -79,6 +79,8 @@ _SANDBOX_RULES: dict[str, Callable[[CommandView], Iterable[Finding]]] = {
     **dict.fromkeys(("gh", "docker", "kubectl", "helm"), service_rules.service),
     **dict.fromkeys(("ps", "ss", "netstat", "pgrep", "lsof", "fuser", "top"), service_rules.machine),
     "kill": service_rules.kill,
+    **dict.fromkeys(("systemctl", "timedatectl", "hostnamectl", "localectl", "loginctl"), service_rules.systemd),
+    "openssl": rules.openssl,
     "jq": rules.jq,
     "journalctl": service_rules.journalctl,
     "sed": rules.sed_in_sandbox,
@@ -98,6 +100,7 @@ _FAST_PROGRAMS = frozenset(("cd", "echo", "printf", "pwd", "true", "test", "[", 
 _OUTSIDE = ", outside the project"
 _CHANGES_FILES = frozenset([Effect.EDITS, Effect.DELETES, Effect.CREATES, Effect.OVERWRITES])
 _HAVE_PATTERNS = frozenset(("grep", "egrep", "fgrep", "rg"))  # their first operand is no file
+_PRINT_NOTHING = frozenset(("true", "false", ":", "exit"))
 _SAFE_WITH_PATTERNS = frozenset(("cat", "ls", "stat"))  # no file name could be an option that is harmful for them
 
 
@@ -230,6 +233,7 @@ def _program_in_sandbox(view: CommandView) -> list[Finding]:
     for path in map(context.resolve, paths):
         if not (context.inside(path) or context.is_visible(path)):
             found.append(Finding(Effect.READS_OUTSIDE, f"runs {path}, which is not part of the sandbox"))
+    found += rules.delivers(view)
     return found + ([Finding(Effect.LISTENS, "waits for connections")] if rules.listens(view) else [])
 
 
@@ -323,7 +327,10 @@ def _known_program(view: CommandView, project_detail: str | None) -> list[Findin
         return _project_code(view, project_detail or f"'{name}' runs the project's code", PROJECT[name])
     if name in WRAPPERS:
         return [Finding(Effect.HARMLESS, "runs the command that follows")]
-    return [Finding(Effect.UNKNOWN, f"'{name}' is an unknown program")]
+    return [
+        Finding(Effect.UNKNOWN, f"'{name}' is an unknown program"),
+        *(rules.installs(view, view.words) if view.context.confined else ()),
+    ]
 
 
 def _prints(view: CommandView) -> list[Finding]:
@@ -331,7 +338,8 @@ def _prints(view: CommandView) -> list[Finding]:
         _, _, unknown_option = view.split_options(PRINTS[view.name])
         if unknown_option:
             return [Finding(Effect.UNKNOWN, f"'{unknown_option}' of {view.name} is not known to be harmless")]
-    return [Finding(Effect.HARMLESS, "prints"), *view.printed_secrets()]
+    detail = "waits" if view.name in ("sleep", "wait") else "changes nothing" if view.name in _PRINT_NOTHING else "prints"
+    return [Finding(Effect.HARMLESS, detail), *view.printed_secrets()]
 
 
 def _reads(view: CommandView, known: Options) -> list[Finding]:

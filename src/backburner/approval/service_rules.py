@@ -6,7 +6,7 @@ Commands that only read are known by their verb; everything else changes somethi
 import itertools
 from collections.abc import Iterator
 
-from backburner.approval.effects import WITHOUT_PROJECT, CommandView, Effect, Finding
+from backburner.approval.effects import OWN_PROCESS, SYSTEM_BUS, WITHOUT_PROJECT, CommandView, Effect, Finding
 from backburner.approval.shell_parser import Word
 from backburner.core.deferred_modules import re
 
@@ -58,6 +58,9 @@ def service(view: CommandView) -> Iterator[Finding]:
     if name == "helm" and words[:1] and words[0] in _HELM_IS_LOCAL:
         yield Finding(Effect.PROJECT_CODE, f"helm {words[0]} uses no network")
         return
+    if name == "docker" and words[:2] == ["compose", "config"] and _shows_no_settings(view, words[2:]):
+        yield Finding(Effect.PROJECT_CODE, "docker compose config uses no network")
+        return
     if words in (["--version"], ["--help"], ["version", "--client"]):
         yield Finding(Effect.HARMLESS, "prints")
         return
@@ -90,6 +93,12 @@ def _reads(name: str, words: list[str]) -> bool:
     return second in _KUBECTL[verb].split() if verb in _KUBECTL else verb in _KUBECTL_READS
 
 
+def _shows_no_settings(view: CommandView, options: list[str]) -> bool:
+    """Whether `docker compose config` needs no `.env`, which is hidden in a sandbox: only names are shown, or there is none."""
+    only_names = options and all(option in ("--services", "--volumes", "--profiles", "--networks", "-q", "--quiet") for option in options)
+    return bool(only_names) or (not options and not any(view.context.exists(f"{folder}/.env") for folder in view.folders))
+
+
 def _shows_no_variables_of_containers(words: list[str]) -> bool:
     """Whether `docker inspect` has one format, which names other things."""
     options = [word for word in words if word.startswith("-")]
@@ -100,32 +109,40 @@ def _shows_no_variables_of_containers(words: list[str]) -> bool:
 
 
 _PACKAGE = r"(@[a-zA-Z0-9][\w.-]*/)?[a-zA-Z0-9][\w.-]*(@[\w.^~*-]+)?"
+_MAX_NAME_CHARACTERS = 64
+_MAY_BE_DATA = r"[0-9a-fA-F]{16,}|[A-Za-z0-9]{32,}"  # in a name: more likely a key or encoded data than words
 _PIP_FLAGS = r"--outdated|-o|--pre|--user|--local|-l|--not-required|--format=(json|columns|freeze)"
 # Questions to the default registry, which only name packages.
 _LOOKS_UP = {
-    **dict.fromkeys(("npm", "pnpm"), rf"(view|v|info|show) {_PACKAGE}( [\w.-]+| --json)*"),
+    **dict.fromkeys(("npm", "pnpm"), rf"(view|v|info|show) {_PACKAGE}( [a-z][\w.-]*| --json)*"),
     **dict.fromkeys(("pip", "pip3"), rf"index versions( --pre)? {_PACKAGE}|list( ({_PIP_FLAGS}))+"),
-    "cargo": r"search [\w-]+( --limit[ =]\d+)?",
+    "cargo": r"search [a-zA-Z0-9][\w-]*( --limit[ =]\d{1,3})?",
 }
 
 
 # Where another registry may be chosen, in the home directory or in a project: it would not be asked without these.
 _REGISTRY_FILES = {
-    **dict.fromkeys(("npm", "pnpm"), (".npmrc", ".config/pnpm/rc")),
-    **dict.fromkeys(("pip", "pip3"), (".config/pip/pip.conf", ".pip/pip.conf")),
+    "npm": (".npmrc",),
+    "pnpm": (".npmrc", ".config/pnpm/rc", "pnpm-workspace.yaml"),
+    **dict.fromkeys(("pip", "pip3"), (".config/pip/pip.conf", ".pip/pip.conf", "pip.conf", ".venv/pip.conf")),
     "cargo": (".cargo/config.toml", ".cargo/config"),
 }
-_REGISTRY_VARIABLES = ("npm_config_registry", "NPM_CONFIG_REGISTRY", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_CONFIG_FILE")
+_REGISTRY_VARIABLES = (
+    *(f"PIP_{name}" for name in ("INDEX_URL", "EXTRA_INDEX_URL", "CONFIG_FILE", "FIND_LINKS", "NO_INDEX", "PROXY")),
+    *(f"npm_config_{name}" for name in ("registry", "userconfig", "globalconfig", "proxy", "https_proxy")),
+    *(f"NPM_CONFIG_{name}" for name in ("REGISTRY", "USERCONFIG", "GLOBALCONFIG", "PROXY", "HTTPS_PROXY")),
+    *("CARGO_REGISTRY_DEFAULT", "CARGO_HOME", "XDG_CONFIG_HOME"),
+)
 
 
 def looks_up_packages(view: CommandView) -> bool:
-    """Whether it only asks a public registry about packages, which needs no file of the project."""
+    """Whether it only asks a registry about packages, which needs no file of the project. Its words are sent: names, but not what may be data."""
     words = view.words
     if (
         view.name not in _LOOKS_UP
         or len(words) > 8
         or len(view.folders) > 1
-        or not all(word.plain and len(word.text) < 100 for word in words)
+        or not all(word.plain and len(word.text) <= _MAX_NAME_CHARACTERS and not re.search(_MAY_BE_DATA, word.text) for word in words)
     ):
         return False
     return re.fullmatch(_LOOKS_UP[view.name], " ".join(word.text for word in words)) is not None and not _has_own_registry(view)
@@ -206,12 +223,43 @@ def machine(view: CommandView) -> Iterator[Finding]:
 
 
 def kill(view: CommandView) -> Iterator[Finding]:
-    """Ending what the same line has started is harmless."""
+    """Ending what the same line has started is harmless. A number that is only known when it runs may be that of such a command."""
     named = [word for word in view.words if not re.fullmatch(r"-(\d+|[A-Z]+)", word.text)]
     if named and all(re.fullmatch(r"%[%+]|%\d+|\$!|\"\$!\"", word.text) for word in named):
         yield Finding(Effect.HARMLESS, "ends a command of the same line")
     else:
-        yield Finding(Effect.PROCESSES, "'kill' affects other processes or services")
+        may_be_own = named and all(not word.known for word in named)
+        yield Finding(Effect.PROCESSES, "'kill' affects other processes or services", OWN_PROCESS if may_be_own else None)
+
+
+# Verbs with which the programs of systemd only ask it. `show` and `cat` print the variables of services, which may be passwords.
+_SYSTEMD = {
+    "systemctl": "status|is-active|is-enabled|is-failed|list-units|list-unit-files|list-timers|list-sockets|list-jobs|list-dependencies|get-default",
+    "timedatectl": "|status|show|list-timezones",
+    "hostnamectl": "|status",
+    "localectl": "|status|list-locales",
+    "loginctl": "|list-sessions|list-users|list-seats|session-status|user-status",
+}
+_SYSTEMD_OPTIONS = r"-a|--all|--no-pager|-l|--full|--failed|--plain|--no-legend|-q|--quiet|--type=[\w,-]+|--state=[\w,-]+|-n\d+|--lines=\d+"
+_SYSTEMD_VALUES = ("-t", "-n", "--type", "--state", "--lines")
+
+
+def systemd(view: CommandView) -> Iterator[Finding]:
+    """`systemctl status`, `timedatectl` and others: they ask the system over its bus. Other verbs change something."""
+    texts = [word.text for word in view.words]
+    options = [text for text in texts if text.startswith("-")]
+    names = [text for before, text in zip(("", *texts), texts, strict=False) if not text.startswith("-") and before not in _SYSTEMD_VALUES]
+    verb = names[0] if names else "list-units" if view.name == "systemctl" else ""
+    if texts in (["--version"], ["--help"]):
+        yield Finding(Effect.HARMLESS, "prints")
+    elif (
+        all(word.plain for word in view.words)
+        and all(option in _SYSTEMD_VALUES or re.fullmatch(_SYSTEMD_OPTIONS, option) for option in options)
+        and re.fullmatch(_SYSTEMD[view.name], verb)
+    ):
+        yield Finding(Effect.READS_SERVICE, f"'{view.name}' only asks the system", SYSTEM_BUS)
+    else:
+        yield Finding(Effect.PROCESSES, f"'{view.name}' affects other processes or services")
 
 
 def _shows_no_variables(word: Word) -> bool:

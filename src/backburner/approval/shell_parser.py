@@ -78,6 +78,8 @@ def parse(line: str, depth: int = 0) -> list[SimpleCommand]:
         return [SimpleCommand(unreadable=(f"the line contains {hidden}",))]
     if not line.isascii() and re.search(_CRASHES_PARSER, line):
         return [SimpleCommand(unreadable=("the line contains a character after { that the parser cannot read",))]
+    if "<<" in line:  # the parser loses words before some here-documents
+        line = simple_shell.without_documents(line)
     tree = _parser().parse(line.encode("utf-8", "surrogateescape"))
     parts = list(_visit(tree.root_node, 0))
     if tree.root_node.has_error:

@@ -1,7 +1,8 @@
 """Reads simple shell lines: simple commands with redirects, joined by | && || ; & and line ends. Pure.
 
 All shells interpret this subset in the same way. Lines with other syntax (substitutions, here-documents, compound commands, complex
-quoting) are not read, and the gate requires approval for them, unless they run in a sandbox: there, loops and conditions are read too. A word that is only a quoted here-document, `"$(cat <<'END' …)"`, is read.
+quoting) are not read, and the gate requires approval for them, unless they run in a sandbox: there, loops and conditions are read too. A word that is only a quoted here-document, `"$(cat <<'END' …)"`, is read, and so is
+one that is the input of a command.
 """
 
 from backburner.core.deferred_modules import re
@@ -40,6 +41,8 @@ _UNQUOTED = frozenset("_./:=@%+,^!-")
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 # A text of several lines as one word, without expansions. No line begins like its end, which some shells would take for it.
 _DOCUMENT = r"\"\$\(cat <<'([A-Z]{2,20})'\n((?:(?!\1).*\n)*)\1\n\)\""
+# The same as the input of a command. It is the last part of its line, and no line of it ends like one that could be joined with the next.
+_INPUT_DOCUMENT = r"<<'([A-Z]{2,20})'\n(?:(?!\1)(?:.*[^\\\n])?\n)*\1(?=\n|$)"
 _WORD_ENDS = " \t\n;|&<>"
 
 
@@ -72,7 +75,23 @@ def read(line: str, *, compound: bool = False) -> list[Simple] | None:
         return None
 
 
-def _read(line: str, *, compound: bool) -> list[Simple]:
+def without_documents(line: str) -> str:
+    """The line without the here-documents that are the input of its commands, if `read` reads it."""
+    documents: list[tuple[int, int]] = []
+    for compound in (False, True):
+        try:
+            _read(line, compound=compound, documents=documents)
+        except _NotSimple:
+            documents.clear()
+            continue
+        break
+    for start, end in reversed(documents):
+        line = line[:start] + line[end:]
+    return line
+
+
+def _read(line: str, *, compound: bool, documents: list[tuple[int, int]] | None = None) -> list[Simple]:
+    """`documents` gets the places of the here-documents."""
     commands, current, index = [], Simple([], [], []), 0
     while index < len(line):
         c, two = line[index], line[index : index + 2]
@@ -90,6 +109,10 @@ def _read(line: str, *, compound: bool) -> list[Simple]:
         elif c == "#":
             end = line.find("\n", index)
             index = len(line) if end < 0 else end
+        elif c == "<" and (text := re.compile(_INPUT_DOCUMENT).match(line, index)):
+            index = text.end()
+            if documents is not None:
+                documents.append(text.span())
         elif matched := re.compile(r"\d?(>>|>|<)").match(line, index):
             index = _redirect(line, matched.end(), matched.group(1), current)
         else:

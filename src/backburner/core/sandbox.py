@@ -70,7 +70,7 @@ class Sandbox(NamedTuple):
     def only_known_programs(self) -> bool:
         """Whether it permits more than the code of a project may have, because the command was read completely."""
         reads = self.network is Network.LISTEN and self.view is View.READ_ONLY
-        return self.git or self.processes or self.network is Network.OPEN or reads or self.stores
+        return self.git or self.processes or self.network is Network.OPEN or reads or self.stores or bool(self.sockets)
 
     def to_json(self) -> str:
         return json.dumps({name: value for name, value in self._asdict().items() if value not in (None, False, ())})

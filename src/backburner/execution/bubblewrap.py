@@ -33,8 +33,8 @@ class Places(NamedTuple):
     home: str  # of Backburner
     run: str
     user_home: str
-    cache: str
-    temporary: str
+    cache: str | None  # None: empty ones, in which no other command could have left anything
+    temporary: str | None
     empty: str
     git_config: int  # an open file
     attributes: int  # for git, an open file
@@ -114,7 +114,10 @@ def _namespaces(sandbox: Sandbox) -> Iterator[str]:
 
 def _system(sandbox: Sandbox, places: Places) -> Iterator[str]:
     yield from _same_for_all(time.monotonic() // _SEARCH_INTERVAL)
-    yield from ("--bind", places.temporary, "/tmp")
+    if places.temporary:
+        yield from ("--bind", places.temporary, "/tmp")
+    else:
+        yield from ("--size", str(_MAX_TEMPORARY_BYTES), "--perms", "1777", "--tmpfs", "/tmp")
     if sandbox.network is Network.OPEN and is_below(resolver := os.path.realpath("/etc/resolv.conf"), "/run"):
         yield from ("--ro-bind-try", resolver, resolver)
 
@@ -133,7 +136,7 @@ def _same_for_all(_: float) -> list[str]:
     words += ["--proc", "/proc"]
     if os.geteuid() == 0:  # it could write to settings of the kernel even without capabilities, because it owns them
         words += ["--remount-ro", "/proc"]
-    return [*words, "--dev", "/dev", "--size", str(_MAX_TEMPORARY_BYTES), "--perms", "1777", "--tmpfs", "/var/tmp", "--dir", "/run"]
+    return [*words, "--dev", "/dev", "--symlink", "../tmp", "/var/tmp", "--dir", "/run"]
 
 
 def _is_empty(folder: str) -> bool:
@@ -183,7 +186,7 @@ def _user_home(places: Places, path: str) -> Iterator[str]:
             yield from ("--ro-bind", folder, folder)
     for path in toolchains.credentials(home):
         yield from ("--tmpfs", path) if os.path.isdir(path) else ("--ro-bind", places.empty, path)
-    yield from ("--bind", places.cache, os.path.join(home, ".cache"))
+    yield from ("--bind", places.cache, os.path.join(home, ".cache")) if places.cache else ()
     # Copies, because a mount takes bubblewrap many times longer.
     yield from ("--file", str(places.git_config), os.path.join(home, ".gitconfig"))
     yield from ("--file", str(places.attributes), os.path.join(home, ".config/git/attributes"))

@@ -125,12 +125,13 @@ def _with_bubblewrap(request: Request, support: Support, files: ProjectFiles, st
         changeable = [os.path.join(user_home, ".cache"), *([sandbox.project] if sandbox.project else [])]
         changeable += ["/tmp"] if not is_below(user_home, "/tmp") else []
         env["PATH"] = path = search_path(path, changeable)
+    is_shared = sandbox.network is not Network.OPEN  # what other commands have left must not run where there is a network
     places = bubblewrap.Places(
         home=real_path(home.root),
         run=real_path(folder),
         user_home=user_home,
-        cache=shared_folder(home, CACHES, sandbox.project),
-        temporary=shared_folder(home, TEMPORARY, sandbox.project),
+        cache=shared_folder(home, CACHES, sandbox.project) if is_shared else None,
+        temporary=shared_folder(home, TEMPORARY, sandbox.project) if is_shared else None,
         empty=_shared(home, "empty", b""),
         git_config=_in_memory(stack, git_settings(request.environment).encode()),
         attributes=bubblewrap.kept(stack, os.open(SECRET_NAMES, os.O_RDONLY)),

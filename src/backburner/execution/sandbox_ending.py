@@ -16,7 +16,7 @@ from backburner.core.terminal_text import visible
 from backburner.system import overlay, processes, run_files
 from backburner.system.log_file import Log
 from backburner.system.processes import executable_of
-from backburner.system.project_files import ProjectFiles, TooManyFolders, search
+from backburner.system.project_files import OF_REPOSITORY, ProjectFiles, TooManyFolders, search
 
 REMOVED = "removed"  # in the folder of a run: files that the command was not allowed to create
 _MAX_TAIL_BYTES = 1 << 16
@@ -44,8 +44,8 @@ def is_plain(sandbox: Sandbox, exit_code: int | None) -> bool:
 def finish(sandbox: Sandbox, task: Task, folder: str, exit_code: int | None, path: str) -> SandboxEnding:
     """Look at what a sandboxed command has left. `path` is the search path for programs outside of the sandbox."""
     notes: list[str] = []
-    if sandbox.project and sandbox.view is View.WRITABLE and not sandbox.git:
-        notes += _remove_planted(sandbox.project, folder)
+    if sandbox.project and sandbox.view is View.WRITABLE:
+        notes += _remove_planted(sandbox.project, folder, by_git=sandbox.git)
     elif sandbox.project and sandbox.view is View.COPY:
         notes += _count_changes(sandbox.project, task.task_id, folder)
     notes = list(map(visible, notes))  # names of files can hold anything, even bytes that are no text
@@ -108,14 +108,18 @@ def end_processes(folder: str, process_tag: str) -> None:
         return  # it never started
 
 
-def _remove_planted(project: str, folder: str) -> list[str]:
-    """Move new files that other programs would use automatically to the folder of the run."""
+def _remove_planted(project: str, folder: str, *, by_git: bool) -> list[str]:
+    """Move new files that other programs would use automatically to the folder of the run.
+
+    Which of them git changes is known beforehand, but not that they complete a repository together with files that git does not track.
+    """
     try:
         before = json.loads(run_files.after_script(folder).split(b"\n")[0])
         after = search(project).protected
     except (OSError, ValueError, TooManyFolders):
         return ["files that other programs use automatically could not be checked"]
     planted = [name for name in after if before.get(name) != _identity(os.path.join(project, name))]
+    planted = [name for name in planted if not by_git or os.path.basename(name) in OF_REPOSITORY]
     moved = []
     for name in planted:
         target = os.path.join(folder, REMOVED, name)

@@ -409,6 +409,18 @@ class LocalCommandContext:
         listed = self._git(found, *words) if found else ""
         return None if listed is None else [name for name in listed.split("\0") if name]
 
+    def git_steps(self, folders: Iterable[str]) -> list[str] | None:
+        """The steps that a stopped rebase has left to do; none if there is no rebase, None if it is not one that picks commits."""
+        self.reads.mark_incomplete()
+        try:
+            found = next(filter(None, map(repository_of, folders)), None)
+            if not found or not os.path.lexists(folder := os.path.join(found.git, "rebase-merge")):
+                return None if found and os.path.lexists(os.path.join(found.git, "rebase-apply")) else []
+            text = content_of(os.path.join(folder, "git-rebase-todo"), _MAX_SETTINGS_BYTES).decode("utf-8", "replace")
+        except (OSError, OddRepository):
+            return None
+        return [line for line in text.splitlines() if line and not line.startswith("#")]
+
     def _secrets_of_history(self, repository: Repository) -> list[str]:
         """A file with a secret name that any commit changed and that git is not configured to hide."""
         with open(SECRET_NAMES, encoding="utf-8") as file:

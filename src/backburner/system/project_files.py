@@ -20,6 +20,8 @@ _SKIPPED = frozenset(
     [".git", "node_modules", ".venv", "venv", "site-packages", "target", ".tox", ".nox", ".mypy_cache", ".pytest_cache"]
     + [".ruff_cache", ".gradle", ".next", ".nuxt", "dist-newstyle", ".terraform", "bower_components", ".yarn", ".pnpm-store", ".cache"]
 )  # fmt: skip
+# In a folder that git takes for a repository, although it is not called `.git`: what makes it one, and what makes git run programs there.
+OF_REPOSITORY = ("HEAD", "config", "config.worktree", "commondir", "hooks")
 _CREDENTIALS = rb"(?i)://[^/\s:@]*:[^/\s@]+@|https?://[^/\s@]+@|extraheader|token|passw|secret"
 _MAX_SETTINGS_BYTES = 256 * 1024
 _MAX_FOLDERS = 20_000
@@ -158,8 +160,10 @@ def _list(project: str, path: str) -> _Folder | None:
             return known
         listed_ns = time.time_ns()
         folders, secrets, protected = [], [], []
+        names = set()
         with os.scandir(folder) as entries:
             for entry in entries:
+                names.add(entry.name)
                 if is_protected(entry.name):
                     protected.append(entry.name)
                 elif entry.is_dir(follow_symlinks=False):
@@ -168,6 +172,9 @@ def _list(project: str, path: str) -> _Folder | None:
                     secrets += [entry.name] if may_be_secret(path + entry.name) else []
                 elif stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode):
                     secrets.append(entry.name)  # of a service outside
+        if "HEAD" in names and (names >= {"objects", "refs"} or "commondir" in names):
+            protected += sorted(names.intersection(OF_REPOSITORY))
+            folders = [name for name in folders if name not in OF_REPOSITORY]
     except OSError:
         return None
     found = _listings[folder] = _Folder(now.st_mtime_ns, now.st_ino, listed_ns, folders, secrets, protected)

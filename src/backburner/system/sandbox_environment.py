@@ -39,7 +39,7 @@ _GIT_ALONE = {
     "GIT_ATTR_NOSYSTEM": "1",
     "GIT_ALLOW_PROTOCOL": "none",  # a partial clone would fetch missing objects with the program that its URL names
     "GIT_NO_LAZY_FETCH": "1",
-    "GIT_EDITOR": "false",
+    "GIT_EDITOR": ":",  # messages stay as they are; git starts no program for this
 }
 _GIT_ALONE_SETTINGS = {
     "core.fsmonitor": "false",
