@@ -9,6 +9,7 @@ once, one with `--rerun` until it has completed and never twice at the same time
 import json
 import os
 import random
+import re
 import threading
 import time
 from collections import Counter, defaultdict
@@ -28,14 +29,14 @@ from backburner.testing.scripted_model import ScriptedModel
 BATCHES, ROUNDS = (20, 10) if LONG else (1, 3)
 SPAN = 9.0 if LONG else 6.0  # seconds of a round in which something is submitted and something fails
 SEED = int(os.environ.get("BACKBURNER_SEED") or random.randrange(1 << 32))
-_DRAIN_SECONDS = 300.0
+_DRAIN_SECONDS = 180.0  # what was handed out to a host that died is offered again after 130 s at the latest
 _LIVE = ("pending", "running", "waiting", "resumed")
 _SILENT = ("host killed", "engine and supervisor killed", "engine stopped", "network silent", "network cut")
-# BOOK TICKS CODE: record the start, every tick and the end in BOOK, with the time since the machine has started; exit with CODE.
+# NAME TICKS CODE: record the start, every tick and the end, with the time since the machine has started; exit with CODE.
 _SCRIPT = r"""
 host=${BACKBURNER_HOME##*/}
 record() { read -r up rest </proc/uptime; echo "$BACKBURNER_RUN_ID $host $1 $up" >>"$book"; echo "$1"; }
-book=$1
+book=${0%/*}/books/$1  # a file that is named in the command must not change between two runs
 record start
 i=0
 while [ $i -lt "$2" ]; do sleep 0.1; record $i; i=$((i + 1)); done
@@ -93,6 +94,10 @@ _RUNS = """
         (SELECT coalesce(max(c), 0) FROM (SELECT count(*) AS c FROM notices n WHERE n.run_id = r.run_id AND n.kind IN ('ended', 'paused') GROUP BY n.channel) AS x)
     FROM runs r JOIN tasks t ON t.task_id = r.task_id ORDER BY r.seq
 """
+_UNENDED = """
+    SELECT t.description, t.state, t.next_run_at, r.run_id, r.state, r.runner, r.host, r.error, r.blocked, r.due_at
+    FROM tasks t LEFT JOIN runs r ON r.task_id = t.task_id WHERE r.ended_at IS NULL OR t.next_run_at IS NOT NULL
+"""
 
 
 class Batch:
@@ -131,7 +136,11 @@ class Batch:
             for future in pending:
                 future.result()
         self.cluster.restore()
-        wait_until(self._has_ended, f"everything to end (seed {SEED}, batch {self.number})", _DRAIN_SECONDS)
+        try:
+            wait_until(self._has_ended, "everything to end", _DRAIN_SECONDS)
+        except AssertionError:
+            self.wrong += [f"has not ended: {row}" for row in self.cluster.query(_UNENDED)]
+            self.wrong += [f"jobs: {row}" for row in self.cluster.query("SELECT * FROM backburner_jobs.procrastinate_jobs")]
 
     def _round(self, number: int) -> list[tuple]:
         """What is submitted and what fails in a round, with the moments."""
@@ -185,7 +194,7 @@ class Batch:
         wait_until(stored, f"{job.name} to be stored", WAIT)
 
     def _words(self, job: Job) -> list[str]:
-        command = ["sh", str(self._script), str(self._books / job.name), str(job.ticks), str(job.code)]
+        command = ["sh", str(self._script), job.name, str(job.ticks), str(job.code)]
         named = ["--description", job.name, *job.options]
         if job.kind == "agent":
             steps = [{"tool": "run_command", "args": {"command": " ".join(command)}}, {"drip": 0.3, "say": f"done {job.name}"}]
@@ -291,6 +300,8 @@ class Batch:
         for run in before:
             if not run.run_again or run.result != "lost" or run.notices:
                 self.wrong.append(f"{job.name}: {run}, but there is a later run")
+            reason = re.sub(r"\bh\d\b", "NAME", run.error or "")
+            self.figures[f"again: {reason}"] += 1
         if (last.state, last.result) != ("completed", "exit"):
             self.wrong.append(f"{job.name} did not complete: {last}")
         self._check_end(job, last, lines)

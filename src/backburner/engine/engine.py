@@ -148,9 +148,15 @@ class Engine:
             changed=self._process.wake_others,
             placed=lambda work: parts.gate.placed(work),
             recheck=lambda work: parts.gate.recheck(work.task, work.environment),
-            admit=lambda wanted: capacity.allowed_starts(parts.config.current, wanted),
+            admit=self._admit,
             give_back=self._give_back,
         )
+
+    def _admit(self, wanted: int) -> int:
+        """How many commands may start now: none while the lease of this host may be over."""
+        if self._membership and not self._membership.is_safe:
+            return 0
+        return capacity.allowed_starts(self._parts.config.current, wanted)
 
     def _give_back(self, work: ClaimedRun, outcome: Outcome) -> bool:
         """Queue a run again that may run twice, if the lease of this host was over or its end was not observed."""
