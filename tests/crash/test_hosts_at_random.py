@@ -314,7 +314,9 @@ class Batch:
 
     def _check_agent(self, job: Job, runs: Sequence[Run]) -> None:
         run = runs[0]
-        if len(runs) != 1 or (run.state, run.result) not in (("completed", "exit"), ("failed", "lost")):
+        unreachable = run.result == "exit" and (run.error or "").startswith("Cannot reach the ledger")
+        self.figures["agents failed without the ledger"] += unreachable
+        if len(runs) != 1 or ((run.state, run.result) not in (("completed", "exit"), ("failed", "lost")) and not unreachable):
             self.wrong.append(f"{job.name}: {runs}")
         if run.notices != 1:
             self.wrong.append(f"{job.name}: {run.notices} notices for {run.run_id} ({run.state}/{run.result})")
@@ -323,9 +325,10 @@ class Batch:
         """Each slot since the task was added has one run, or a row that says why it has none."""
         slots = [(run.slot, run.skipped_before) for run in runs if run.cause == "schedule" and run.slot is not None]
         covered = sorted(slot - 1000 * job.every * back for slot, before in slots for back in range(before + 1))
-        first = self.cluster.query(f"SELECT created_at FROM tasks WHERE description = '{job.name}'")[0][0] + 1000 * job.every
-        if covered != list(range(covered[0], covered[-1] + 1, 1000 * job.every)) or abs(covered[0] - first) > 100:
-            self.wrong.append(f"{job.name}: slots every {job.every} s from {first}: {covered}")
+        (schedule,) = self.cluster.query(f"SELECT schedule FROM tasks WHERE description = '{job.name}'")[0]
+        begin = json.loads(schedule)["anchor"]
+        if covered != list(range(begin + 1000 * job.every, covered[-1] + 1, 1000 * job.every)):
+            self.wrong.append(f"{job.name}: slots every {job.every} s from {begin}: {covered}")
         self.figures["slots"] += len(covered)
         self.figures["slots skipped"] += sum(run.state == "skipped" for run in runs)
         for run in runs:
@@ -416,5 +419,5 @@ def report(batch: Batch, seconds: float) -> str:
         f"hosts at random: batch {batch.number}, {ROUNDS} rounds, {len(batch.jobs)} jobs, {seconds:.0f} s\n"
         f"  faults: {dict(sorted(batch.faults.counts.items()))}\n  {dict(sorted(batch.figures.items()))}\n"
         f"  silence noticed after {spread(batch.detected)} s (lease {LEASE_SECONDS:g} s, beat {BEAT_SECONDS:g} s);"
-        f" from the last tick to the next start {spread(batch.gaps)} s"
+        f" from the last tick to the next start {spread(batch.gaps)} s" + "".join(f"\n  WRONG: {line}" for line in batch.wrong)
     )

@@ -214,6 +214,18 @@ def test_what_may_run_twice_runs_again_elsewhere_without_overlap(new_host: NewHo
     assert here.status(task_id)["status"] == "completed" and hosts(here)["first"]["epoch"] == 2
 
 
+def test_what_may_run_twice_runs_again_if_the_process_that_enforces_its_lease_is_killed(new_host: NewHost) -> None:
+    here, there = new_host("here"), new_host("there", "gpu")
+    script = "echo begun; [ -e second ] && exit; while :; do sleep 0.02; done"
+    task_id = start(here, script, "--lane", "gpu", "--rerun")
+    wait_until(lambda: is_running(here, there, task_id), "the command to run", WAIT)
+    (here.cwd / "second").touch()
+    (enforcer,) = there.processes(there.home.lease)
+    processes.send(enforcer, signal.SIGKILL)
+    wait_until(lambda: has_status(here, task_id, "completed"), "the second run to end", WAIT)
+    assert here.status(task_id)["run_count"] == 2 and len(here.json("inbox")) == 1  # type: ignore[arg-type]
+
+
 # -- the command line
 
 
