@@ -50,7 +50,13 @@ class ClusterHost(HomeCli):
             return
         listening = self._network_folder / _SOCKET
         listening.unlink(missing_ok=True)
-        command = [sys.executable, "-IS", str(Path(__file__).with_name("socket_proxy.py")), str(listening), str(self._server.folder / _SOCKET)]
+        command = [
+            sys.executable,
+            "-IS",
+            str(Path(__file__).with_name("socket_proxy.py")),
+            str(listening),
+            str(self._server.folder / _SOCKET),
+        ]
         self._proxy = subprocess.Popen(command, stdin=subprocess.DEVNULL)
         wait_until(listening.exists, "the proxy to listen", WAIT)
 
@@ -130,7 +136,9 @@ class Cluster:
 
     def query(self, sql: str) -> list[tuple]:
         """Rows of the ledger, read past all hosts."""
-        with psycopg.connect(self.server.url(self.database, "postgres"), options="-c search_path=backburner", autocommit=True) as connection:
+        with psycopg.connect(
+            self.server.url(self.database, "postgres"), options="-c search_path=backburner", autocommit=True
+        ) as connection:
             return connection.execute(sql.encode()).fetchall()
 
     def active_hosts(self) -> int:
@@ -173,12 +181,12 @@ class Faults:
             "supervisor killed": (2, self._kill_keeper),
             "engine and supervisor killed": (3, self._kill_engine_and_keeper),
             "log writer killed": (3, self._kill_log_writer),
-            "lease enforcer killed": (3, self._kill_enforcer),
+            "lease enforcer killed": (4, self._kill_enforcer),
             "shim killed": (3, self._kill_shim),
             "agent process killed": (2, self._kill_agents),
             "host killed": (4, self._kill_host),
-            "engine stopped": (4, self._stop_engine),
-            "network silent": (4, self._silence_network),
+            "engine stopped": (6, self._stop_engine),
+            "network silent": (6, self._silence_network),
             "network cut": (2, self._cut_network),
             "connections of a host ended": (3, self._end_connections),
             "all connections ended": (2, self._end_all_connections),
@@ -244,13 +252,13 @@ class Faults:
             if not engine or not processes.send(engine, signal.SIGSTOP):
                 return
             with self._recorded("engine stopped", host.name):
-                self._pause(chance.choice((chance.uniform(0.2, 4), chance.uniform(LEASE_SECONDS + 2, LEASE_SECONDS + 8))))
+                self._pause(_silence(chance))
                 processes.send(engine, signal.SIGCONT)
 
     def _silence_network(self, host: ClusterHost, chance: random.Random) -> None:
         with host.busy, self._recorded("network silent", host.name):
             host.signal_network(signal.SIGSTOP)
-            self._pause(chance.choice((chance.uniform(0.2, 4), chance.uniform(LEASE_SECONDS + 2, LEASE_SECONDS + 8))))
+            self._pause(_silence(chance))
             host.signal_network(signal.SIGCONT)
 
     def _cut_network(self, host: ClusterHost, chance: random.Random) -> None:
@@ -284,6 +292,11 @@ class Faults:
         self._outages.pop(0).ended_at = now_ms()
         if not self._outages:
             self._cluster.server.start()
+
+
+def _silence(chance: random.Random) -> float:
+    """Seconds that are either too short to be noticed, or longer than a lease."""
+    return chance.uniform(0.2, 4) if chance.random() < 0.3 else chance.uniform(LEASE_SECONDS + 2, LEASE_SECONDS + 8)
 
 
 def _one_of(found: list[ProcessId], chance: random.Random) -> list[ProcessId]:

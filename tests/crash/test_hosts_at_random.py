@@ -15,6 +15,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -94,6 +95,7 @@ _RUNS = """
         (SELECT coalesce(max(c), 0) FROM (SELECT count(*) AS c FROM notices n WHERE n.run_id = r.run_id AND n.kind IN ('ended', 'paused') GROUP BY n.channel) AS x)
     FROM runs r JOIN tasks t ON t.task_id = r.task_id ORDER BY r.seq
 """
+_FOUND_SILENT = "FROM events WHERE kind IN ('host_suspected', 'host_fenced')"
 _UNENDED = """
     SELECT t.description, t.state, t.next_run_at, r.run_id, r.state, r.runner, r.host, r.error, r.blocked, r.due_at
     FROM tasks t LEFT JOIN runs r ON r.task_id = t.task_id WHERE r.ended_at IS NULL OR t.next_run_at IS NOT NULL
@@ -169,7 +171,7 @@ class Batch:
         options = () if yes else chance.choices((lane, host, ()), (6, 2, 0 if "rerun" in kind else 2))[0]
         if "rerun" in kind:
             options = (*options, "--rerun")
-        ticks = chance.choice((0, 3, 15, 30)) if kind in ("command", "rerun") else chance.choice((0, 4))
+        ticks = chance.choice({"command": (0, 3, 15, 30), "rerun": (5, 50, 100)}.get(kind, (0, 4)))
         code = chance.choice((0, 0, 0, 7)) if kind == "command" else 0
         job = self.jobs[name] = Job(name, kind, ticks, code, options, yes, chance.choice((1, 2, 3)))
         return job
@@ -201,7 +203,8 @@ class Batch:
             return ["ask", *named, "--key", job.name, f"[[script: {json.dumps(steps)}]]"]
         if job.kind.startswith("schedule"):
             schedule = ["--every", f"{job.every}s", "--max-runs", "3", "--notify", "always"]
-            return ["add", job.name, *schedule, *named, *([] if job.options[:1] in (("--lane",), ("--host",)) else ["--yes"]), "--", *command]
+            approval = [] if job.options else ["--yes"]
+            return ["add", job.name, *schedule, *named, *approval, "--", *command]
         return ["run", *(["--yes"] if job.yes else []), *named, "--key", job.name, "--", *command]
 
     def _has_ended(self) -> bool:
@@ -306,7 +309,7 @@ class Batch:
             self.wrong.append(f"{job.name} did not complete: {last}")
         self._check_end(job, last, lines)
         self.figures["runs again"] += len(before)
-        for run, after in zip(runs, runs[1:], strict=False):
+        for run, after in pairwise(runs):
             old = [line.at for line in lines if line.run_id == run.run_id]
             new = [line.at for line in lines if line.run_id == after.run_id]
             if old and new:
@@ -341,10 +344,10 @@ class Batch:
 
     def _check_hosts(self) -> None:
         """A notice that a host does not answer for each time it had runs."""
-        times = "SELECT count(*) FROM events WHERE kind IN ('host_suspected', 'host_fenced') AND (data LIKE '%\"run_again\": [\"%' OR data NOT LIKE '%\"runs\": 0%')"
+        times = f'SELECT count(*) {_FOUND_SILENT} AND (data LIKE \'%"run_again": ["%\' OR data NOT LIKE \'%"runs": 0%\')'
         notices = "SELECT count(*) FROM notices WHERE kind = 'unreachable'"
         expected, found = self.cluster.query(times)[0][0], self.cluster.query(notices)[0][0]
-        self.figures["hosts found silent"] += self.cluster.query("SELECT count(*) FROM events WHERE kind IN ('host_suspected', 'host_fenced')")[0][0]
+        self.figures["hosts found silent"] += self.cluster.query(f"SELECT count(*) {_FOUND_SILENT}")[0][0]
         if expected != found:
             self.wrong.append(f"{found} notices about {expected} silent hosts")
 
@@ -369,7 +372,7 @@ class Batch:
             if name in self.jobs:
                 self.figures[f"{self.jobs[name].kind}: runs"] += sum(run.n > 0 for run in found)
         self.figures["agent: commands"] += sum(len(found) for name, found in runs.items() if name not in self.jobs)
-        found_silent = self.cluster.query("SELECT at, data FROM events WHERE kind IN ('host_suspected', 'host_fenced') ORDER BY event_id")
+        found_silent = self.cluster.query(f"SELECT at, data {_FOUND_SILENT} ORDER BY event_id")
         for fault in self.faults.done:
             if fault.kind not in _SILENT:
                 continue

@@ -287,11 +287,12 @@ class Engine:
             self._scheduler = Scheduler(
                 self._parts.recurring, self._parts.live_work, self._home.tasks, self._parts.clock, self._parts.config
             )
-        if (seconds := self._scheduler.tick()) is None:
-            return
-        if self._scheduler.moved:
+        seconds = self._scheduler.tick()
+        if self._scheduler.moved:  # perhaps the last slot of all
             self._process.wake_others()
             self._runner.tick()
+        if seconds is None:
+            return
         self._schedule_timer = asyncio.get_running_loop().call_later(seconds, self._process.wake)
 
     def _has_models(self) -> bool:
