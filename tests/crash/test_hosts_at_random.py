@@ -260,7 +260,9 @@ class Batch:
         starts = Counter(line.run_id for line in lines if line.what == "start")
         if repeated := [run_id for run_id, count in starts.items() if count > 1]:
             self.wrong.append(f"{job.name}: started more than once: {repeated}")
-        if job.kind == "agent":
+        if job.kind == "agent":  # its command is a task of its own
+            if starts.total() > 1:
+                self.wrong.append(f"{job.name}: its command ran {starts.total()} times")
             return
         if unknown := set(starts) - {run.run_id for run in runs}:
             self.wrong.append(f"{job.name}: unknown runs: {unknown}")
