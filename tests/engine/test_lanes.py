@@ -169,6 +169,28 @@ async def test_what_another_host_has_is_not_started(ledger: Ledger, host: Host, 
     assert run_of(ledger, "task_theirs").owner == OTHER
 
 
+async def test_what_a_fenced_host_was_handed_is_offered_to_another(
+    ledger: Ledger, host: Host, database: LedgerDatabase, postgres_server: PostgresServer, tmp_path: Path
+) -> None:
+    set_state = "UPDATE backburner.hosts SET state = '{}' WHERE host_id = '" + HOST_ID + "'"
+    postgres_server.administer(set_state.format("fenced"), "lanes")
+    submit(ledger, "task_x")
+    taken = "SELECT count(*) > 0 FROM backburner_jobs.procrastinate_jobs WHERE queueing_lock = 'task_x' AND status = 'doing'"
+    await until(lambda: postgres_server.administer(taken, "lanes")[0][0], "the job to be handed out")
+    host.tick()
+    assert run_of(ledger, "task_x").state == RunState.PENDING and host.started == []
+    await host.lanes.close()  # the engine exits
+    postgres_server.administer(set_state.format("active"), "lanes")
+    other = Host(database.url, ledger, tmp_path / "other")
+    other.lanes.start()
+    try:
+        await until(lambda: other.started == ["task_x"], "the run on the other host")
+    finally:
+        await other.lanes.close()
+        await other.runner.stop()
+        other.listener.close()
+
+
 async def test_a_run_starts_when_it_is_due(ledger: Ledger, host: Host) -> None:
     submit(ledger, "task_x", start_at=NOW + 1000)
     host.tick()

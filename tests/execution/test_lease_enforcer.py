@@ -14,8 +14,12 @@ FAR = 3600.0
 
 
 def enforced(folder: Path, script: str) -> "subprocess.Popen[bytes]":
-    words = [sys.executable, "-IS", lease_enforcer.__file__, str(folder / "lease"), str(folder / "mark"), "sh", "-c", script]
-    return subprocess.Popen(words, cwd=folder)
+    return subprocess.Popen(words(folder, script), cwd=folder)
+
+
+def words(folder: Path, script: str) -> list[str]:
+    paths = [str(folder / name) for name in ("lease", "mark", "enforced")]
+    return [sys.executable, "-IS", lease_enforcer.__file__, *paths, "sh", "-c", script]
 
 
 def lease_for(folder: Path, seconds: float) -> LeaseFile:
@@ -27,7 +31,18 @@ def lease_for(folder: Path, seconds: float) -> LeaseFile:
 def test_a_command_that_ends_in_time_keeps_its_exit_code(tmp_path: Path) -> None:
     lease_for(tmp_path, FAR)
     assert enforced(tmp_path, "exit 7").wait(60) == 7 and enforced(tmp_path, "kill -TERM $$").wait(60) == 143
-    assert not (tmp_path / "mark").exists()
+    assert not (tmp_path / "mark").exists() and not (tmp_path / "enforced").exists()
+
+
+def test_a_file_shows_that_the_enforcer_was_killed_before_the_command_had_ended(tmp_path: Path) -> None:
+    lease_for(tmp_path, FAR)
+    process = enforced(tmp_path, "touch begun; until [ -e go ]; do sleep 0.02; done; touch ended")
+    wait_until((tmp_path / "begun").exists, "the command to start")
+    process.kill()
+    process.wait(60)
+    assert (tmp_path / "enforced").exists() and not (tmp_path / "mark").exists()
+    (tmp_path / "go").touch()  # without a process namespace, the command continues
+    wait_until((tmp_path / "ended").exists, "the command to end")
 
 
 def test_a_command_is_killed_when_the_lease_is_over(tmp_path: Path) -> None:
@@ -59,8 +74,7 @@ def test_nothing_is_started_without_a_lease(tmp_path: Path) -> None:
 def test_a_signal_for_the_whole_group_reaches_the_command_and_its_code_is_reported(tmp_path: Path) -> None:
     lease_for(tmp_path, FAR)
     script = "trap 'exit 9' TERM; touch begun; while :; do sleep 0.02; done"
-    words = [sys.executable, "-IS", lease_enforcer.__file__, str(tmp_path / "lease"), str(tmp_path / "mark"), "sh", "-c", script]
-    process = subprocess.Popen(words, cwd=tmp_path, start_new_session=True)
+    process = subprocess.Popen(words(tmp_path, script), cwd=tmp_path, start_new_session=True)
     wait_until((tmp_path / "begun").exists, "the command to start")
     subprocess.run(["kill", "-TERM", "--", f"-{process.pid}"], check=True)
     assert process.wait(60) == 9

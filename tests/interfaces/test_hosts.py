@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 from conftest import CONFIG, NO_TERMINAL, HomeCli, wait_until
 from postgres_server import LedgerDatabase, PostgresServer
@@ -196,6 +197,18 @@ def test_a_host_that_comes_back_too_late_ends_what_was_given_up(new_host: NewHos
     assert here.status(task_id)["result"] == "lost"
 
 
+def test_what_may_run_twice_runs_again_if_the_process_that_enforces_its_lease_is_killed(new_host: NewHost) -> None:
+    here, there = new_host("here"), new_host("there", "gpu")
+    script = "echo begun; [ -e second ] && exit; while :; do sleep 0.02; done"
+    task_id = start(here, script, "--lane", "gpu", "--rerun")
+    wait_until(lambda: is_running(here, there, task_id), "the command to run", WAIT)
+    (here.cwd / "second").touch()
+    (enforcer,) = there.processes(there.home.lease)
+    processes.send(enforcer, signal.SIGKILL)
+    wait_until(lambda: has_status(here, task_id, "completed"), "the second run to end", WAIT)
+    assert here.status(task_id)["run_count"] == 2 and len(here.json("inbox")) == 1  # type: ignore[arg-type]
+
+
 # -- the command line
 
 
@@ -261,3 +274,21 @@ def test_a_drained_worker_finishes_and_takes_nothing_else(new_host: NewHost) -> 
     there.stop_engine()
     start_engine(there.home, there.environ)
     wait_until(lambda: has_status(here, second, "completed"), "the worker to serve the lane again", WAIT)
+
+
+def test_a_host_that_cannot_renew_its_lease_starts_nothing(
+    new_host: NewHost, database: LedgerDatabase, postgres_server: PostgresServer
+) -> None:
+    """Somebody holds the rows of the hosts, so beats fail, but everything else works."""
+    here, there = new_host("here"), new_host("there", "gpu")
+    task_id = start(here, "echo begun; [ ! -e second ] || exit 0; while :; do sleep 0.02; done", "--lane", "gpu", "--rerun")
+    wait_until(lambda: is_running(here, there, task_id), "the command to run", WAIT)
+    (here.cwd / "second").touch()
+    log = there.root / "engine.log"
+    with psycopg.connect(postgres_server.url(database.name, "postgres")) as connection:
+        connection.execute("SELECT 1 FROM backburner.hosts FOR UPDATE")
+        wait_until(lambda: has_status(here, task_id, "pending"), "the run to be given back", WAIT)
+        failed = log.read_text().count("was not renewed")
+        wait_until(lambda: log.read_text().count("was not renewed") > failed + 1, "the next beats to fail", WAIT)
+        assert here.status(task_id)["run_count"] == 2 and has_status(here, task_id, "pending")
+    wait_until(lambda: has_status(here, task_id, "completed"), "the second run to end", WAIT)

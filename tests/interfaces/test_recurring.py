@@ -53,6 +53,11 @@ def test_an_interval_runs_on_its_grid_and_is_in_the_history(home_cli: HomeCli) -
     assert home_cli.log("tick") == b"hello\n"
 
 
+def test_the_last_slot_of_the_only_schedule_runs_without_another_wake_up(home_cli: HomeCli) -> None:
+    home_cli.ok("add", "once", "--in", "2s", "--", "echo", "hello")  # no command follows that would wake the engine
+    wait_until(lambda: list((home_cli.root / "tasks").glob("*_once/result.json")), "the run to end")
+
+
 def test_add_prints_the_schedule_it_understood(home_cli: HomeCli) -> None:
     done = home_cli.cli("add", "nine", "--cron", "0 9 * * 1-5", "--tz", "Europe/Berlin", "--max-runs", "3", "--", "true")
     assert re.match(r"Every weekday at 09:00 Europe/Berlin, at most 3 times; next: \w{3} [\d-]+ 09:00:00 CES?T\n", done.stderr)

@@ -149,7 +149,7 @@ class Engine:
             changed=self._process.wake_others,
             placed=lambda work: parts.gate.placed(work),
             recheck=lambda work: parts.gate.recheck(work.task, work.environment),
-            admit=lambda wanted: capacity.allowed_starts(parts.config.current, wanted),
+            admit=self._admit,
             has_begun=self._has_begun,
             give_back=self._give_back,
         )
@@ -162,6 +162,12 @@ class Engine:
         log.warning("%s had begun here before the ledger lost it; it is not started again", run.run_id)
         self._parts.hosts.record_found(run, self._parts.clock())
         return True
+
+    def _admit(self, wanted: int) -> int:
+        """How many commands may start now: none while the lease of this host may be over."""
+        if self._membership and not self._membership.is_safe:
+            return 0
+        return capacity.allowed_starts(self._parts.config.current, wanted)
 
     def _give_back(self, work: ClaimedRun, outcome: Outcome) -> bool:
         """Queue a run again that may run twice, if the lease of this host was over or its end was not observed."""
@@ -292,11 +298,12 @@ class Engine:
             self._scheduler = Scheduler(
                 self._parts.recurring, self._parts.live_work, self._home.tasks, self._parts.clock, self._parts.config
             )
-        if (seconds := self._scheduler.tick()) is None:
-            return
-        if self._scheduler.moved:
+        seconds = self._scheduler.tick()
+        if self._scheduler.moved:  # perhaps the last slot of all
             self._process.wake_others()
             self._runner.tick()
+        if seconds is None:
+            return
         self._schedule_timer = asyncio.get_running_loop().call_later(seconds, self._process.wake)
 
     def _has_models(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from backburner.core.claims import ClaimedRun, RunResult, Settled
+from backburner.core.errors import LedgerUnavailable
 from backburner.core.models import AGENT_LANE, ENGINE, LOCAL_AGENT_LANE, Clock, ProcessId
 from backburner.core.ports import Dispatch
 from backburner.core.queues import at_host
@@ -77,9 +78,16 @@ class HandedOutRuns:
         return list(self._waiting)[: max(0, limit)]
 
     def _claimed_of(self, run_ids: Sequence[str], claimed: Sequence[ClaimedRun]) -> Sequence[ClaimedRun]:
-        """Note which of these runs were claimed; the others need no seat, because somebody else has them."""
+        """Note which of these runs were claimed; those that somebody else has need no seat.
+
+        A run that could not be claimed because this host was fenced keeps waiting: its job must not be finished, because nobody would
+        offer the run again. This engine is about to exit, and gives the job back then.
+        """
         mine = {work.run.run_id for work in claimed}
+        open_runs = self._unclaimed([run_id for run_id in run_ids if run_id not in mine])
         for run_id in run_ids:
+            if run_id in open_runs:
+                continue
             future = self._waiting.pop(run_id)
             if run_id in mine:
                 if run_id in self._claimed:
@@ -88,6 +96,14 @@ class HandedOutRuns:
             else:
                 _resolve(future)
         return claimed
+
+    def _unclaimed(self, run_ids: Sequence[str]) -> set[str]:
+        """Those of these runs that nobody has, as far as the ledger can be read."""
+        try:
+            return set(self._store.unclaimed(run_ids)) if run_ids else set()
+        except LedgerUnavailable as error:
+            log.warning("%s", error)
+            return set(run_ids)
 
     def queued(self, _: str, now: int, limit: int) -> Sequence[str]:
         return list(self._waiting)[:limit]

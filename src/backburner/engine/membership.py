@@ -16,6 +16,8 @@ from backburner.core.store_ports import HostStore
 
 log = logging.getLogger("backburner")
 
+_RETRY_DELAY = 1.0  # seconds after which the next beat is sent if the ledger was not reached
+
 
 def boot_time() -> float:
     """The time since the machine started, also while it was suspended."""
@@ -46,6 +48,7 @@ class Membership:
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._known: Sequence[Host] = ()
+        self._safe_until = 0.0
         self.epoch = 0
         self._has_ended = False
 
@@ -54,7 +57,7 @@ class Membership:
         sent = boot_time()
         self.epoch = self._store.enrol(self._clock(), lanes=lanes, capacity=capacity, version=version, integrations=integrations)
         self._known = self._store.beats()
-        self._renewed(sent + self._lease - MARGIN_SECONDS)
+        self._renew(sent)
 
     def start(self, changed: Callable[[], None], ended: Callable[[BackburnerError], None]) -> None:
         """Keep the lease from now on."""
@@ -68,6 +71,11 @@ class Membership:
             self._thread.join(BEAT_SECONDS)
         if not has_runs and not self._has_ended:
             self._store.leave(self.epoch, self._clock())
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether the lease of this host is certainly not over. A run that may run twice would be ended at once otherwise, so none is claimed."""
+        return boot_time() < self._safe_until
 
     @property
     def leads(self) -> bool:
@@ -99,6 +107,7 @@ class Membership:
                 ended(error)
                 break
             except BackburnerError as error:
+                due = boot_time() + _RETRY_DELAY
                 log.warning("the lease of this host was not renewed: %s", error)
             except Exception:
                 log.exception("the lease of this host was not renewed")
@@ -111,7 +120,7 @@ class Membership:
         sent = boot_time()
         if not hosts.beat(self.epoch, self._clock()):
             return False
-        self._renewed(sent + self._lease - MARGIN_SECONDS)
+        self._renew(sent)
         sent = boot_time()
         found = hosts.beats()
         self._watch.note(found, sent, boot_time())
@@ -120,6 +129,10 @@ class Membership:
         if acted or before != self._summary():
             changed()
         return True
+
+    def _renew(self, sent: float) -> None:
+        self._safe_until = sent + self._lease - MARGIN_SECONDS
+        self._renewed(self._safe_until)
 
     def _judge(self, hosts: HostStore) -> bool:
         """Suspect the hosts that are silent, and give up those that have been silent for long. Returns whether anything was done."""

@@ -122,10 +122,11 @@ class CommandExecutor:
         bubblewrap = find_support(self._home).bubblewrap
         if bubblewrap is None or (prefix and sandbox_from(str(run.sandbox)).processes):
             raise CannotStart(_NO_NAMESPACE)
-        mark = f"{folder}/{run_files.LEASE_OVER}"
-        with suppress(FileNotFoundError):
-            os.unlink(mark)
-        enforcer = (sys.executable, "-IS", lease_enforcer.__file__, self._home.lease, mark)
+        marks = [f"{folder}/{name}" for name in (run_files.LEASE_OVER, run_files.ENFORCED)]
+        for mark in marks:
+            with suppress(FileNotFoundError):
+                os.unlink(mark)
+        enforcer = (sys.executable, "-IS", lease_enforcer.__file__, self._home.lease, *marks)
         if prefix:
             return enforcer, (prefix[0], "--die-with-parent", *prefix[1:])
         namespace = ("--die-with-parent", "--unshare-pid", "--dev-bind", "/", "/", "--proc", "/proc", "--")
@@ -335,12 +336,22 @@ class Command:
                 self._executor.log_writer.remove(self._pipe)  # the next start has another one
                 raise StartLater("the log writer was killed before it started the command")
             found = run_files.exit_file(self._folder)
+        if found.code is not None and os.path.exists(os.path.join(self._folder, run_files.ENFORCED)):
+            await self._end_unenforced()
+            return Outcome(Result.LOST, None, "its end was not observed: the process that enforced the lease of its host was killed")
         complete = self._rebooted or await self._wait_for_output(found.output)
         missing = "" if complete else "part of its output may be missing: its supervisor and the log writer were killed"
         if found.code is None:
             cause = "the machine was restarted" if self._rebooted else "its supervisor was killed"
             return Outcome(Result.LOST, None, "; ".join(filter(None, (f"its end was not observed: {cause} while it ran", missing))))
         return Outcome(Result.EXIT, found.code, missing or None, None if self._child else found.changed_at)
+
+    async def _end_unenforced(self) -> None:
+        """End what is left of a command whose lease nobody enforces any more, so that it has ended before it runs again."""
+        while left := [member for member in processes.members(self.process, self._process_tag) if member != self.process]:
+            for member in left:
+                processes.send(member, signal.SIGKILL)
+            await _wait_for_exit(left[0])
 
     async def _reported(self) -> bool:
         """Wait for the log writer's report of the end; False if it did not start the command, or was killed."""

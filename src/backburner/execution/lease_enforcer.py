@@ -1,4 +1,4 @@
-"""Ends a command when the lease of its host is over: `lease_enforcer.py LEASE MARK WORD…`, started by the shim of a run that may run twice.
+"""Ends a command when the lease of its host is over: `lease_enforcer.py LEASE OVER ENFORCED WORD…`, started by the shim of a run that may run twice.
 
 Another host may start such a run again once this one was silent for a lease, so it must have ended here by then, whatever became of
 the engine. The engine writes to LEASE until when that is safe. The command is started so that everything it has started dies with it.
@@ -36,11 +36,15 @@ class LeaseFile:
 
 
 def main(words: list[str]) -> int:
-    """Run the command until it ends, or the lease does; returns its exit code, as a shell gives it. MARK is created in the second case."""
-    path, mark, *command = words
+    """Run the command until it ends, or the lease does; returns its exit code, as a shell gives it. OVER is created in the second case.
+
+    ENFORCED exists until the command has ended by itself. If it is left, this process was killed, and the command with it.
+    """
+    path, mark, enforced, *command = words
     lease = LeaseFile(path)
     if lease.remaining() <= 0:
         return _ended(mark)
+    _create(enforced)
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
@@ -50,6 +54,7 @@ def main(words: list[str]) -> int:
     while True:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
+            os.unlink(enforced)
             code = os.waitstatus_to_exitcode(status)
             return code if code >= 0 else 128 - code
         if (remaining := lease.remaining()) <= 0:
@@ -60,8 +65,12 @@ def main(words: list[str]) -> int:
 
 
 def _ended(mark: str) -> int:
-    os.close(os.open(mark, os.O_WRONLY | os.O_CREAT, 0o600))
+    _create(mark)
     return KILLED
+
+
+def _create(path: str) -> None:
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
 
 
 def _become(command: list[str]) -> None:

@@ -42,6 +42,12 @@ class DispatchRepository:
         rows = self._db.execute(f"SELECT run_id FROM runs WHERE state IN ('pending', 'running', 'resumed') AND {among}", run_ids)
         return [row[0] for row in rows]
 
+    def unclaimed(self, run_ids: Sequence[str]) -> Sequence[str]:
+        """Those of these runs that nobody has claimed, although they may start."""
+        among = f"run_id IN ({', '.join('?' * len(run_ids))})"
+        rows = self._db.execute(f"SELECT run_id FROM runs WHERE state = 'pending' AND blocked = 0 AND due_at IS NULL AND {among}", run_ids)
+        return [row[0] for row in rows]
+
     def offer_due(self, queues: Sequence[str], now: int) -> int | None:
         """Offer the runs in these queues whose time has come; returns the earliest time of the others. Any host may call it."""
         if not queues:

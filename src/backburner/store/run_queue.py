@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from backburner.store.task_reader import TaskReader
     from backburner.store.waiting_runs import WaitingRuns
 
+_LIVE_HERE = "run_id = ? AND owner = ? AND ended_at IS NULL"  # another host may have given it up
+
 
 class RunQueueRepository:
     """The life cycle of a run, from the queue to its end."""
@@ -122,13 +124,13 @@ class RunQueueRepository:
         """Record the process of a run. Not synced to disk: after a crash the process is found by its tag."""
         with self._db.transaction(durable=False):
             change = "process = ?, error = NULL"  # it may have been delayed before
-            if not self._db.write(f"UPDATE runs SET {change} WHERE run_id = ? AND owner = ?", (str(process), run_id, str(owner))):
+            if not self._db.write(f"UPDATE runs SET {change} WHERE {_LIVE_HERE}", (str(process), run_id, str(owner))):
                 raise StaleRun(run_id=run_id)
 
     def record_sandbox(self, run_id: str, owner: ProcessId, sandbox: str | None) -> None:
         """Record the sandbox that a claimed run starts in. Not synced to disk: a run that has not started is judged again."""
         with self._db.transaction(durable=False):
-            if not self._db.write("UPDATE runs SET sandbox = ? WHERE run_id = ? AND owner = ?", (sandbox, run_id, str(owner))):
+            if not self._db.write(f"UPDATE runs SET sandbox = ? WHERE {_LIVE_HERE}", (sandbox, run_id, str(owner))):
                 raise StaleRun(run_id=run_id)
 
     def record_ready(self, run_id: str, owner: ProcessId, now: int) -> None:

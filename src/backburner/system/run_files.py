@@ -23,6 +23,7 @@ from backburner.system.log_file import NAME, Log
 # script of the shim. Locked while the shim runs.
 EXIT = ".exit"
 LEASE_OVER = ".lease-over"  # created if the command was ended because the lease of its host was over
+ENFORCED = ".enforced"  # exists from the start of a command whose lease is enforced until its end was observed
 SCRIPT_END = "exit 0"  # the last line of the shim's script
 _MAX_EXIT_BYTES = 32 << 20
 _MARK_AT = 4  # characters of the exit code

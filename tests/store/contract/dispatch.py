@@ -28,6 +28,12 @@ class DispatchContract:
         ledger.runs.settle([done("task_a")], OURS)
         assert sorted(ledger.dispatch.occupying(("task_a", "task_b", "task_c", "task_gone"))) == ["task_b", "task_c"]
 
+    def test_a_run_that_nobody_has_claimed_and_that_may_start_is_found(self, ledger: Ledger) -> None:
+        for name, more in (("free", {}), ("taken", {}), ("later", {"start_at": NOW + 10}), ("blocked", {"after": ("task_free",)})):
+            submit(ledger, f"task_{name}", runner=GPU, **more)
+        ledger.dispatch.take(("task_taken",), OURS, NOW)
+        assert ledger.dispatch.unclaimed(("task_free", "task_taken", "task_later", "task_blocked", "task_gone")) == ["task_free"]
+
     def test_runs_whose_time_has_come_are_offered(self, ledger: Ledger) -> None:
         for name, runner, start_at in (
             ("now", GPU, None),

@@ -114,6 +114,15 @@ class RunQueueContract:
         with pytest.raises(StaleRun):
             ledger.runs.record_sandbox(run.run_id, THEIRS, None)
 
+    def test_an_ended_run_is_not_changed_by_an_owner_that_was_late(self, ledger: Ledger) -> None:
+        run = running(ledger, "task_x")
+        ledger.runs.settle([done(run.run_id)._replace(state=RunState.FAILED, result=Result.LOST, exit_code=None, error="given up")], OURS)
+        with pytest.raises(StaleRun):
+            ledger.runs.record_process(run.run_id, OURS, ProcessId(77, "7", "boot"))
+        with pytest.raises(StaleRun):
+            ledger.runs.record_sandbox(run.run_id, OURS, '{"level": "full"}')
+        assert latest(ledger, "task_x").error == "given up"
+
     def test_a_command_that_failed_because_of_the_sandbox_is_proposed_without_it(self, ledger: Ledger) -> None:
         run = running(ledger)
         ending = done(run, RunState.FAILED, exit_code=1, error="no network")
