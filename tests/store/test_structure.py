@@ -112,4 +112,5 @@ def test_no_class_of_the_store_inherits_from_another_one() -> None:
     for path in Path(backburner.store.__file__ or "").parent.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ClassDef):
-                assert [ast.unparse(base) for base in node.bases] in ([], ["NamedTuple"], ["Protocol"]), f"{path.name}: {node.name}"
+                bases = [ast.unparse(base) for base in node.bases]
+                assert bases in ([], ["NamedTuple"], ["Protocol"], ["psycopg.Pipeline"]), f"{path.name}: {node.name}"

@@ -25,8 +25,8 @@ _MIN_RETRY_DELAY_MS, _MAX_RETRY_DELAY_MS = 5_000, 3_600_000
 _MAX_ATTEMPTS = 80  # three days, with delays of up to an hour
 _MAX_DIGEST_NOTICES = 50
 _SEND_TIMEOUT = 60.0  # seconds
-_CLAIM_MARGIN = 30.0  # seconds to record the result of a message that took the whole timeout
-_CLAIMED_INTERVAL = 1.0  # seconds until a message is looked at again that another host is sending
+_RESERVED_MARGIN = 30.0  # seconds to record the result of a message that took the whole timeout
+_RESERVED_INTERVAL = 1.0  # seconds until a message is looked at again that another host is sending
 _MAX_POLL_INTERVAL = 5.0  # seconds
 
 
@@ -90,7 +90,7 @@ class DeliveryWorker:
             is_taken = False
             while not is_taken and (batch := await self._next_batch()) and batch.not_before <= await self._now():
                 is_taken = not await self._send(batch)
-            shortest = _CLAIMED_INTERVAL if is_taken else 0.05
+            shortest = _RESERVED_INTERVAL if is_taken else 0.05
             self._wait_seconds = None if batch is None else max(shortest, (batch.not_before - await self._now()) / 1000)
             self.idle = batch is None
 
@@ -112,7 +112,7 @@ class DeliveryWorker:
         """Send a message and record how that went; False if another host, which also thinks that it leads, has it."""
         ids, task_id = [notice.notice_id for notice in batch.notices], batch.notices[0].task_id
         title = await self._services.call(lambda parts: parts.queries.get(task_id).task.spec.name or task_id)
-        if not await self._services.call(lambda parts: parts.deliveries.claim(ids, _SEND_TIMEOUT + _CLAIM_MARGIN)):
+        if not await self._services.call(lambda parts: parts.deliveries.reserve(ids, _SEND_TIMEOUT + _RESERVED_MARGIN)):
             return False
         try:
             async with asyncio.timeout(_SEND_TIMEOUT):

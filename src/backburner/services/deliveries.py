@@ -23,10 +23,10 @@ class Deliveries:
         """Return the notices that wait for delivery to a channel, or to any channel, in order."""
         return self._delivery_store.pending(None if channel is None else to_channel(channel))
 
-    def claim(self, notice_ids: Sequence[int], seconds: float) -> bool:
+    def reserve(self, notice_ids: Sequence[int], seconds: float) -> bool:
         """Reserve notices in order to send them within `seconds`; False if another host is sending one of them, or has sent it."""
         now = self._clock()
-        return self._delivery_store.claim(notice_ids, now, now + int(seconds * 1000))
+        return self._delivery_store.reserve(notice_ids, now, now + int(seconds * 1000))
 
     def mark_delivered(self, notice_ids: Sequence[int], message_id: str | None) -> None:
         """Record that a channel accepted these notices. `message_id` is set if the message can be answered."""

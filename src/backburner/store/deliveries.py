@@ -37,7 +37,7 @@ class DeliveryRepository:
         select = f"SELECT {NOTICE} FROM notices WHERE {OUTGOING}{channel_filter} ORDER BY notice_id LIMIT ?"
         return [notice_of(row) for row in self._db.execute(select, (*values, _MAX_OUTGOING))]
 
-    def claim(self, notice_ids: Sequence[int], now: int, until: int) -> bool:
+    def reserve(self, notice_ids: Sequence[int], now: int, until: int) -> bool:
         """Reserve notices until `until`, in order to send them; False if another host has one of them, or has sent it.
 
         In a ledger file nobody else sends any.

@@ -66,19 +66,23 @@ class DeliveryContract:
         first, second = open_on("a"), open_on("b")
         first.hosts.enrol(NOW)
         notices = [notice.notice_id for notice in pending_deliveries(first, "phone", "desk")]
-        assert first.deliveries.claim(notices, NOW, NOW + 90) is True
-        assert second.deliveries.claim(notices, NOW + 89, NOW + 180) is False is second.deliveries.claim(notices[1:], NOW + 89, NOW + 180)
-        assert second.deliveries.claim(notices, NOW + 90, NOW + 180) is True  # the first host has died meanwhile
+        assert first.deliveries.reserve(notices, NOW, NOW + 90) is True
+        assert (
+            second.deliveries.reserve(notices, NOW + 89, NOW + 180) is False is second.deliveries.reserve(notices[1:], NOW + 89, NOW + 180)
+        )
+        assert second.deliveries.reserve(notices, NOW + 90, NOW + 180) is True  # the first host has died meanwhile
         second.deliveries.mark_failed(notices[:1], "no answer", NOW + 100, NOW + 95)
-        assert first.deliveries.claim(notices[:1], NOW + 100, NOW + 190) is True
+        assert first.deliveries.reserve(notices[:1], NOW + 100, NOW + 190) is True
         first.deliveries.mark_delivered(notices[:1], None, NOW + 101)
-        assert first.deliveries.claim(notices[:1], NOW + 900, NOW + 990) is False is second.deliveries.claim(notices, NOW + 900, NOW + 990)
+        assert (
+            first.deliveries.reserve(notices[:1], NOW + 900, NOW + 990) is False is second.deliveries.reserve(notices, NOW + 900, NOW + 990)
+        )
 
     def test_in_a_ledger_of_one_home_a_message_can_be_sent_again_at_once(self, ledger: Ledger) -> None:
         if ledger.database.host_id:
             return
         (notice,) = pending_deliveries(ledger)
-        assert all(ledger.deliveries.claim([notice.notice_id], NOW, NOW + 90) for _ in range(2))
+        assert all(ledger.deliveries.reserve([notice.notice_id], NOW, NOW + 90) for _ in range(2))
 
     def test_a_proposal_is_an_open_question_until_it_is_answered(self, ledger: Ledger) -> None:
         propose(ledger, channels=("phone", "desk"), question=lambda _: "May it?")

@@ -48,6 +48,7 @@ class HostContract:
     def test_a_host_enrols_with_a_new_epoch_and_what_it_serves(self, open_on: OpenOn) -> None:
         ledger = open_on("a")
         assert (host(ledger, "a").state, host(ledger, "a").epoch) == ("left", 0)
+        assert ledger.hosts.may_run_tasks() is True
         assert [ledger.hosts.enrol(NOW, lanes=["gpu"], capacity=4, version="1.0", integrations=True) for _ in range(2)] == [1, 2]
         found = host(ledger, "a")
         assert (found.state, found.epoch, found.beat, found.lanes, found.capacity) == ("active", 2, 0, ("gpu",), 4)
