@@ -127,6 +127,24 @@ def test_changes_reach_a_page_and_what_it_missed_comes_after_the_reconnect(serve
     reader.is_over = True
 
 
+def test_the_progress_of_a_command_that_ran_before_the_page_was_opened_is_sent(server: Server, home_cli: HomeCli) -> None:
+    script = "echo 25%; until [ -e half ]; do sleep 0.05; done; echo 75%; until [ -e end ]; do sleep 0.05; done"
+    task_id = home_cli.run("sh", "-c", script)
+    wait_until(lambda: b"25%" in home_cli.log(task_id), "the command to run")
+    reader = Reader(server)
+    wait_until(lambda: any(kind == "hello" for kind, _ in reader.events), "the page to connect")
+    (home_cli.cwd / "half").touch()
+
+    def fractions() -> list[float]:
+        rows = [row for kind, data in reader.events if kind == "rows" for row in data["tasks"] if row["task_id"] == task_id]
+        return [row["progress"]["fraction"] for row in rows if row["progress"]]
+
+    wait_until(lambda: 0.75 in fractions(), "the progress")
+    (home_cli.cwd / "end").touch()
+    reader.is_over = True
+    home_cli.ok("wait", task_id)
+
+
 def test_a_question_is_sent_at_once(server: Server, home_cli: HomeCli) -> None:
     reader = Reader(server)
     wait_until(lambda: any(kind == "hello" for kind, _ in reader.events), "the page to connect")
