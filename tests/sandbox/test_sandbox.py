@@ -213,6 +213,20 @@ def test_a_folder_that_git_takes_for_a_repository_is_none_after_the_run(home_cli
     assert git(trusted, "-C", "src", "rev-parse", "--show-toplevel").strip() == str(trusted)
 
 
+@pytest.mark.parametrize("place", ["target", "node_modules/x", "of a sandbox"])
+def test_a_link_to_a_repository_in_a_folder_that_is_not_searched_is_moved_away(home_cli: HomeCli, trusted: Path, place: str) -> None:
+    (trusted / "lib").mkdir()
+    (trusted / "kept").symlink_to("lib")
+    made = place if place != "of a sandbox" else "/tmp/x"
+    line = REPOSITORY.replace("src/", f"{made}/")
+    if place == "of a sandbox":
+        home_cli.ok("run", "--wait", "--", *script(trusted, "1"))
+        (shared,) = (home_cli.root / "sandbox/tmp").iterdir()
+        place = f"{shared}/x"
+    home_cli.ok("run", "--wait", "--", *script(trusted, f"{line}; ln -s {place} linked", "make.sh"))
+    assert not (trusted / "linked").is_symlink() and (trusted / "kept").is_symlink()
+
+
 def test_a_repository_of_the_project_stays_and_runs_nothing_new(home_cli: HomeCli, trusted: Path) -> None:
     git(trusted, "init", "-q", "--bare", "fixture")
     before = (trusted / "fixture/config").read_text()

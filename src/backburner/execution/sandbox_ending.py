@@ -115,11 +115,13 @@ def _remove_planted(project: str, folder: str, *, by_git: bool) -> list[str]:
     """
     try:
         before = json.loads(run_files.after_script(folder).split(b"\n")[0])
-        after = search(project).protected
+        after = search(project, home=os.path.dirname(os.path.dirname(os.path.realpath(folder)))).protected
     except (OSError, ValueError, TooManyFolders):
         return ["files that other programs use automatically could not be checked"]
     planted = [name for name in after if before.get(name) != _identity(os.path.join(project, name))]
-    planted = [name for name in planted if not by_git or os.path.basename(name) in OF_REPOSITORY]
+    planted = [
+        name for name in planted if not by_git or os.path.basename(name) in OF_REPOSITORY or os.path.islink(os.path.join(project, name))
+    ]
     moved = []
     for name in planted:
         target = os.path.join(folder, REMOVED, name)
