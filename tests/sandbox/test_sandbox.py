@@ -673,6 +673,13 @@ def test_the_paths_of_control_groups_are_those_of_the_machine(home_cli: HomeCli,
     assert done.stdout.split() == [*Path("/proc/self/cgroup").read_text().split(), *sorted({line.split()[3] for line in mounts})]
 
 
+@pytest.mark.skipif(not shutil.which("systemctl"), reason="systemctl is not installed")
+def test_a_system_that_does_not_answer_is_not_blamed_on_the_sandbox(home_cli: HomeCli, project: Path) -> None:
+    """With systemd it answers that there is no such unit; without it, the program fails outside of a sandbox as well."""
+    home_cli.cli("run", "--wait", "--", "systemctl", "is-active", "no-such-unit")
+    assert "because of the sandbox" not in home_cli.ok("status", "last")
+
+
 def test_a_program_that_is_missing_everywhere_is_an_ordinary_failure(home_cli: HomeCli, project: Path, tmp_path: Path) -> None:
     done = home_cli.cli("run", "--wait", "--shell", "--", "no-such-program --version")
     assert done.returncode == 127 and "sandbox" not in done.stderr

@@ -66,6 +66,8 @@ def _failure(sandbox: Sandbox, task: Task, tail: str, exit_code: int, path: str)
         return None
     if reason in (NETWORK, SERVICE, DEVICE) and sandbox.network is Network.OPEN:
         return None
+    if reason == SERVICE and sandbox.sockets:
+        return None  # it had the sockets of its service
     if reason == LOGIN and sandbox.network is Network.OPEN and sandbox.project:
         return None  # it had the logins of its service
     if reason in (SERVICE, SOCKET) and (port := refused_port(tail)):
