@@ -213,6 +213,20 @@ def test_a_folder_that_git_takes_for_a_repository_is_none_after_the_run(home_cli
     assert git(trusted, "-C", "src", "rev-parse", "--show-toplevel").strip() == str(trusted)
 
 
+@pytest.mark.parametrize("place", ["target", "node_modules/x", "of a sandbox"])
+def test_a_link_to_a_repository_in_a_folder_that_is_not_searched_is_moved_away(home_cli: HomeCli, trusted: Path, place: str) -> None:
+    (trusted / "lib").mkdir()
+    (trusted / "kept").symlink_to("lib")
+    made = place if place != "of a sandbox" else "/tmp/x"
+    line = REPOSITORY.replace("src/", f"{made}/")
+    if place == "of a sandbox":
+        home_cli.ok("run", "--wait", "--", *script(trusted, "1"))
+        (shared,) = (home_cli.root / "sandbox/tmp").iterdir()
+        place = f"{shared}/x"
+    home_cli.ok("run", "--wait", "--", *script(trusted, f"{line}; ln -s {place} linked", "make.sh"))
+    assert not (trusted / "linked").is_symlink() and (trusted / "kept").is_symlink()
+
+
 def test_a_repository_of_the_project_stays_and_runs_nothing_new(home_cli: HomeCli, trusted: Path) -> None:
     git(trusted, "init", "-q", "--bare", "fixture")
     before = (trusted / "fixture/config").read_text()
@@ -657,6 +671,13 @@ def test_the_paths_of_control_groups_are_those_of_the_machine(home_cli: HomeCli,
     )
     mounts = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if " - cgroup" in line]
     assert done.stdout.split() == [*Path("/proc/self/cgroup").read_text().split(), *sorted({line.split()[3] for line in mounts})]
+
+
+@pytest.mark.skipif(not shutil.which("systemctl"), reason="systemctl is not installed")
+def test_a_system_that_does_not_answer_is_not_blamed_on_the_sandbox(home_cli: HomeCli, project: Path) -> None:
+    """With systemd it answers that there is no such unit; without it, the program fails outside of a sandbox as well."""
+    home_cli.cli("run", "--wait", "--", "systemctl", "is-active", "no-such-unit")
+    assert "because of the sandbox" not in home_cli.ok("status", "last")
 
 
 def test_a_program_that_is_missing_everywhere_is_an_ordinary_failure(home_cli: HomeCli, project: Path, tmp_path: Path) -> None:

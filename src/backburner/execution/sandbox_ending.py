@@ -66,6 +66,8 @@ def _failure(sandbox: Sandbox, task: Task, tail: str, exit_code: int, path: str)
         return None
     if reason in (NETWORK, SERVICE, DEVICE) and sandbox.network is Network.OPEN:
         return None
+    if reason == SERVICE and sandbox.sockets:
+        return None  # it had the sockets of its service
     if reason == LOGIN and sandbox.network is Network.OPEN and sandbox.project:
         return None  # it had the logins of its service
     if reason in (SERVICE, SOCKET) and (port := refused_port(tail)):
@@ -115,11 +117,13 @@ def _remove_planted(project: str, folder: str, *, by_git: bool) -> list[str]:
     """
     try:
         before = json.loads(run_files.after_script(folder).split(b"\n")[0])
-        after = search(project).protected
+        after = search(project, home=os.path.dirname(os.path.dirname(os.path.realpath(folder)))).protected
     except (OSError, ValueError, TooManyFolders):
         return ["files that other programs use automatically could not be checked"]
     planted = [name for name in after if before.get(name) != _identity(os.path.join(project, name))]
-    planted = [name for name in planted if not by_git or os.path.basename(name) in OF_REPOSITORY]
+    planted = [
+        name for name in planted if not by_git or os.path.basename(name) in OF_REPOSITORY or os.path.islink(os.path.join(project, name))
+    ]
     moved = []
     for name in planted:
         target = os.path.join(folder, REMOVED, name)

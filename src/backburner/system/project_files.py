@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from backburner.approval.effects import is_protected, may_be_secret
 from backburner.system.git_repository import Repository, content_of
+from backburner.system.paths import is_below
 
 # Folders that are not searched: they hold the code of others, or what a build can make again.
 _SKIPPED = frozenset(
@@ -22,6 +23,7 @@ _SKIPPED = frozenset(
 )  # fmt: skip
 # In a folder that git takes for a repository, although it is not called `.git`: what makes it one, and what makes git run programs there.
 OF_REPOSITORY = ("HEAD", "config", "config.worktree", "commondir", "hooks")
+_PARTS = ("HEAD", "objects", "refs", "commondir")
 _CREDENTIALS = rb"(?i)://[^/\s:@]*:[^/\s@]+@|https?://[^/\s@]+@|extraheader|token|passw|secret"
 _MAX_SETTINGS_BYTES = 256 * 1024
 _MAX_FOLDERS = 20_000
@@ -51,13 +53,17 @@ class _Folder(NamedTuple):
     folders: list[str]
     secrets: list[str]
     protected: list[str]
+    links: list[str]
 
 
 _listings: dict[str, _Folder] = {}
 
 
-def search(project: str) -> ProjectFiles:
-    """The possible secrets and the protected files of a project. TooManyFolders if it has more folders than can be searched."""
+def search(project: str, home: str | None = None) -> ProjectFiles:
+    """The possible secrets and the protected files of a project. TooManyFolders if it has more folders than can be searched.
+
+    With `home`, that of Backburner, also links to the folders in it that sandboxed commands can write.
+    """
     secrets: list[str] = []
     protected: list[str] = []
     for number, (path, found) in enumerate(_walk(project)):
@@ -65,9 +71,32 @@ def search(project: str) -> ProjectFiles:
             raise TooManyFolders
         secrets += [f"{path}{name}" for name in found.secrets]
         protected += [f"{path}{name}" for name in found.protected]
+        protected += [f"{path}{name}" for name in found.links if _leads_to_repository(project, f"{path}{name}", home)]
     if len(_listings) > 2 * _MAX_FOLDERS:
         _listings.clear()
     return ProjectFiles(secrets, protected, [])
+
+
+def _leads_to_repository(project: str, name: str, home: str | None) -> bool:
+    """Whether git would use another repository behind a link than the one of the project, and it is in a folder that is not searched itself."""
+    folder = os.path.realpath(os.path.join(project, name))
+    if home and is_below(folder, home):
+        return True
+    is_searched = is_below(folder, project) and _SKIPPED.isdisjoint(os.path.relpath(folder, project).split(os.sep))
+    if is_searched or not os.path.isdir(folder):
+        return False
+    while folder not in (project, os.sep):
+        if os.path.lexists(os.path.join(folder, ".git")) or _is_repository(
+            {name for name in _PARTS if os.path.lexists(os.path.join(folder, name))}
+        ):
+            return True
+        folder = os.path.dirname(folder)
+    return False
+
+
+def _is_repository(names: set[str]) -> bool:
+    """Whether git takes a folder with these names in it for a repository, whatever it is called."""
+    return "HEAD" in names and (names >= {"objects", "refs"} or "commondir" in names)
 
 
 def settings_with_credentials(git_folders: Iterable[str]) -> list[str]:
@@ -159,23 +188,25 @@ def _list(project: str, path: str) -> _Folder | None:
         ):
             return known
         listed_ns = time.time_ns()
-        folders, secrets, protected = [], [], []
+        folders, secrets, protected, links = [], [], [], []
         names = set()
         with os.scandir(folder) as entries:
             for entry in entries:
                 names.add(entry.name)
                 if is_protected(entry.name):
                     protected.append(entry.name)
+                elif entry.is_symlink():
+                    links.append(entry.name)
                 elif entry.is_dir(follow_symlinks=False):
                     folders += [entry.name] if entry.name not in _SKIPPED else []
                 elif entry.is_file(follow_symlinks=False):
                     secrets += [entry.name] if may_be_secret(path + entry.name) else []
                 elif stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode):
                     secrets.append(entry.name)  # of a service outside
-        if "HEAD" in names and (names >= {"objects", "refs"} or "commondir" in names):
+        if _is_repository(names):
             protected += sorted(names.intersection(OF_REPOSITORY))
             folders = [name for name in folders if name not in OF_REPOSITORY]
     except OSError:
         return None
-    found = _listings[folder] = _Folder(now.st_mtime_ns, now.st_ino, listed_ns, folders, secrets, protected)
+    found = _listings[folder] = _Folder(now.st_mtime_ns, now.st_ino, listed_ns, folders, secrets, protected, links)
     return found
