@@ -49,6 +49,8 @@ class Hosts:
     def close(self) -> None:
         for app in self._opened:
             app.close()
+            root = Path(app.home.root)
+            HomeCli(root, root).stop_engine()  # what is submitted for its own host starts one
 
 
 @pytest.fixture
