@@ -126,6 +126,14 @@ def test_a_command_that_a_rule_of_its_host_allows_runs_there_without_a_sandbox(n
     assert "(rule: notes;" in (there.folder(task_id) / "output.log").read_text()
 
 
+def test_a_rule_of_the_host_applies_to_what_it_submits_for_its_own_lane(new_host: NewHost) -> None:
+    rule = '[[approval.rules]]\nname = "notes"\ndecision = "allow"\ncommand = "touch **"\n'
+    here = new_host("here", "gpu", settings=rule)
+    task_id = here.ok("run", "--lane", "gpu", "--", "touch", "note").strip()
+    wait_until(lambda: has_status(here, task_id, "completed"), "the command to end", WAIT)
+    assert (here.cwd / "note").exists()
+
+
 def test_a_place_that_does_not_exist_is_refused(new_host: NewHost, home_cli: HomeCli) -> None:
     here = new_host("here")
     assert "There is no host nowhere. Known hosts: " in here.cli("run", "--host", "nowhere", "--", "true").stderr

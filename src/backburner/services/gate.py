@@ -226,18 +226,20 @@ class Gate:
                 return Recheck()
             if is_ours:
                 return Recheck(reason="the command has changed since it was approved", fingerprint=now)
-        # What another host has decided, or a person for that host, says nothing about the files and the rules of this one.
-        verdict = self._judge(submission, confined=task.is_unapproved if is_ours else None)[0]
+        # What another host has decided, or a person for that host, says nothing about the files and the rules of this one. A task for a lane
+        # was not judged when it was submitted, also if this host submitted it.
+        is_judged = is_ours and not self.is_elsewhere(task.place)
+        verdict = self._judge(submission, confined=task.is_unapproved if is_judged else None)[0]
         if verdict.sandbox and (task.is_unapproved or not is_ours):
             return Recheck(sandbox=verdict.sandbox.to_json())
         if verdict.decision == Decision.ALLOW:
-            return Recheck(rule="" if is_ours else verdict.rule)
-        reasons, name = "; ".join(verdict.reasons), "" if is_ours else self._hosts.own_name
-        if verdict.decision == Decision.DENY and not is_ours:
+            return Recheck(rule="" if is_judged else verdict.rule)
+        reasons, name = "; ".join(verdict.reasons), "" if is_judged else self._hosts.own_name
+        if verdict.decision == Decision.DENY and not is_judged:
             from backburner.core.ports import CannotStart  # slow to import, and only a host of several needs it
 
             raise CannotStart(f"host {name} denies it: {reasons}", _DENIED)
-        reason = f"it was allowed when it was submitted, but no longer is: {reasons}" if is_ours else f"on host {name}, {reasons}"
+        reason = f"it was allowed when it was submitted, but no longer is: {reasons}" if is_judged else f"on host {name}, {reasons}"
         return Recheck(reason=reason, fingerprint=self.fingerprint(submission))
 
     def _context(self, submission: Submission, grants: Sequence[Grant], *, ours: bool = True) -> LocalCommandContext:
