@@ -65,12 +65,21 @@ class Host(BenchHome):
 
     def kill(self) -> None:
         """End the engine and all that it started, at once, as when the machine loses its power."""
-        mark = f"BACKBURNER_HOME={self.root}".encode()
-        for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        while pids := self._processes():  # a process may have started another one while they were listed
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if self._serving:
+                self._serving.poll()
+
+    def _processes(self) -> list[int]:
+        mark, found = f"BACKBURNER_HOME={self.root}".encode(), []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
             with contextlib.suppress(OSError):
                 words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
                 if mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") or os.fsencode(self.root) in words:
-                    os.kill(pid, signal.SIGKILL)
+                    found.append(int(pid))
+        return found
 
     def stop(self) -> None:
         if self._serving:
