@@ -203,10 +203,10 @@ async def test_what_a_killed_engine_was_handed_and_has_not_begun_is_offered_agai
     for name in ("task_begun", "task_not"):
         submit(ledger, name)
     in_jobs = "SET search_path = backburner_jobs;"
-    ((worker,),) = postgres_server.administer(f"{in_jobs} SELECT worker_id FROM procrastinate_register_worker_v1()", "handed_out")
+    ((worker,),) = postgres_server.administer(f"{in_jobs} SELECT worker_id FROM procrastinate_register_worker_v1()", database.name)
     for _ in range(2):  # as an engine does that is killed before it begins the second one
         postgres_server.administer(
-            f"{in_jobs} SELECT id FROM procrastinate_fetch_job_v2(ARRAY['{LANE}']::varchar[], {worker})", "handed_out"
+            f"{in_jobs} SELECT id FROM procrastinate_fetch_job_v2(ARRAY['{LANE}']::varchar[], {worker})", database.name
         )
     host.claim("task_begun")
     assert jobs(postgres_server) == [("task_begun", "doing"), ("task_not", "doing")]

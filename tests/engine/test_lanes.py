@@ -173,14 +173,14 @@ async def test_what_a_fenced_host_was_handed_is_offered_to_another(
     ledger: Ledger, host: Host, database: LedgerDatabase, postgres_server: PostgresServer, tmp_path: Path
 ) -> None:
     set_state = "UPDATE backburner.hosts SET state = '{}' WHERE host_id = '" + HOST_ID + "'"
-    postgres_server.administer(set_state.format("fenced"), "lanes")
+    postgres_server.administer(set_state.format("fenced"), database.name)
     submit(ledger, "task_x")
     taken = "SELECT count(*) > 0 FROM backburner_jobs.procrastinate_jobs WHERE queueing_lock = 'task_x' AND status = 'doing'"
-    await until(lambda: postgres_server.administer(taken, "lanes")[0][0], "the job to be handed out")
+    await until(lambda: postgres_server.administer(taken, database.name)[0][0], "the job to be handed out")
     host.tick()
     assert run_of(ledger, "task_x").state == RunState.PENDING and host.started == []
     await host.lanes.close()  # the engine exits
-    postgres_server.administer(set_state.format("active"), "lanes")
+    postgres_server.administer(set_state.format("active"), database.name)
     other = Host(database.url, ledger, tmp_path / "other")
     other.lanes.start()
     try:

@@ -298,8 +298,8 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(task_id=tasks, who=st.integers(0, 1))
     def record_process(self, task_id: str, who: int) -> None:
         one = self.model.get(task_id)
-        ours = one is not None and one.owner == OWNERS[who]
-        with contextlib.nullcontext() if ours else pytest.raises(StaleRun):
+        is_running_here = one is not None and one.run == "running" and one.owner == OWNERS[who]
+        with contextlib.nullcontext() if is_running_here else pytest.raises(StaleRun):
             self.ledgers[who].runs.record_process(self.run_id(task_id), OWNERS[who], ProcessId(77, "7", "boot"))
 
     @rule(some=st.lists(tasks, max_size=3), aim=AIM, who=st.integers(0, 1), how=ENDS, limit=st.integers(0, 2))

@@ -450,8 +450,8 @@ class Runner:
             ended, self._ended = self._ended, []
             claimed = self._queue.settle([ending for _, ending in ended], self._owner, runner=self._runner, limit=capacity, now=now).claimed
         except LedgerUnavailable as error:
-            log.warning("%s; the results of %d runs are kept and written later", error, len(ended))
             self._ended = ended + self._ended
+            log.warning("%s; the results of %d runs are kept and written later", error, len(self._ended))
             self._settling = asyncio.get_running_loop().call_later(_RETRY_DELAY, self._settle)
             return
         for _, ending in ended:
