@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MAX_STREAMS = 64
 MAX_FOLLOWED = 8
 FLUSH_SECONDS = 0.04  # between two pieces of output for one client
-_MAX_PAUSE_SECONDS = 0.1
+_MAX_PAUSE_SECONDS = 0.25
 _PAUSE_PER_TASK_SECONDS = 0.02  # for each task but the first that changed since the last time
 COMMENT_SECONDS = 15.0
 _PROGRESS_SECONDS = 2.0
