@@ -207,7 +207,7 @@ def test_a_host_that_comes_back_too_late_ends_what_was_given_up(new_host: NewHos
 
 def test_what_may_run_twice_runs_again_if_the_process_that_enforces_its_lease_is_killed(new_host: NewHost) -> None:
     here, there = new_host("here"), new_host("there", "gpu")
-    script = "echo begun; [ -e second ] && exit; while :; do sleep 0.02; done"
+    script = "[ -e second ] && exit; echo begun; while :; do sleep 0.02; done"
     task_id = start(here, script, "--lane", "gpu", "--rerun")
     wait_until(lambda: is_running(here, there, task_id), "the command to run", WAIT)
     (here.cwd / "second").touch()
@@ -289,7 +289,7 @@ def test_a_host_that_cannot_renew_its_lease_starts_nothing(
 ) -> None:
     """Somebody holds the rows of the hosts, so beats fail, but everything else works."""
     here, there = new_host("here"), new_host("there", "gpu")
-    task_id = start(here, "echo begun; [ ! -e second ] || exit 0; while :; do sleep 0.02; done", "--lane", "gpu", "--rerun")
+    task_id = start(here, "[ ! -e second ] || exit 0; echo begun; while :; do sleep 0.02; done", "--lane", "gpu", "--rerun")
     wait_until(lambda: is_running(here, there, task_id), "the command to run", WAIT)
     (here.cwd / "second").touch()
     log = there.root / "engine.log"
