@@ -23,6 +23,23 @@ _ALL_EVENTS_CLEARED = (
     "test_clearing_twice_has_the_effect_of_once",
     "test_many_tasks_can_be_cleared_together",
 )
+# What these do is for people, or for tests alone: name the message of a notice, change stored tasks, send input to what a person approved.
+_NOT_FOR_WORKERS = (
+    "test_insert_converts_core_records",
+    "test_event_ids_are_never_reused",
+    "test_the_descriptive_fields_of_a_restarted_task_can_be_changed",
+    "test_an_impossible_run_is_refused",
+    "test_old_tasks_are_found_by_a_part_that_no_new_one_contains",
+    "test_a_delivered_notice_stays_delivered",
+    "test_a_delivered_notice_is_found_by_the_channels_message_id",
+    "test_a_proposal_is_an_open_question_until_it_is_answered",
+    "test_only_the_latest_question_about_a_proposal_can_be_answered",
+    "test_a_waiting_recurring_run_is_an_open_question_until_it_continues",
+    "test_integrations_are_needed_for_deliveries_sources_and_open_questions",
+    "test_tasks_are_read_in_the_order_of_their_decisions",
+    "test_input_is_taken_or_withdrawn_but_not_both",
+    "test_requests_go_with_their_run",
+)
 _OF_ROLES = ("TestTasks", "TestRunQueue", "TestRecurring", "TestGuards", "TestDevices", "TestGrants")  # on a ledger with roles
 _ORDERED = ("TestDatabase", "TestDeliveries", "TestGrants", "TestMemory", "TestNotices", "TestQueries", "TestRecords", "TestTaskPages")
 
@@ -34,9 +51,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _has_decisions(metafunc: pytest.Metafunc) -> bool:
-    return (
-        metafunc.cls is not None and (LONG or metafunc.cls.__name__ in _OF_ROLES) and metafunc.function.__name__ not in _ALL_EVENTS_CLEARED
-    )
+    name = metafunc.function.__name__
+    is_for_roles = metafunc.cls is not None and (LONG or metafunc.cls.__name__ in _OF_ROLES)
+    return is_for_roles and name not in _ALL_EVENTS_CLEARED and name not in _NOT_FOR_WORKERS
 
 
 class _WorkerAndPerson(PostgresDatabase):
