@@ -54,7 +54,7 @@ def measure(rounds: int) -> list[Figures]:
 class _OneTransaction(SqliteDatabase):
     """A database whose operations all run in one surrounding transaction."""
 
-    def transaction(self, *, durable: bool = True) -> contextlib.nullcontext[None]:  # type: ignore[override]
+    def transaction(self, *, durable: bool = True, by_person: bool = False) -> contextlib.nullcontext[None]:  # type: ignore[override]
         return contextlib.nullcontext()
 
 

@@ -31,19 +31,28 @@ def find_support(home: Home, limit: str = "auto", *, fresh: bool = False) -> Sup
 
 
 def _try_all(home: Home) -> Support:
-    from backburner.system import landlock, overlay  # slow to load, and the result is usually known
+    from backburner.system import overlay  # slow to load, and the result is usually known
 
-    reasons = []
+    reasons, without_overlay = [], ""
     for program in _candidates():
         if reason := _try(program):
             reasons.append(reason)
-            continue
-        has_overlay = overlay.works(_folder(home), program)
-        listens = landlock.abi() >= _MIN_ABI
-        missing = [] if has_overlay else ["overlays cannot be mounted: they need bubblewrap 0.11 and a home on an ordinary file system"]
-        missing += [] if listens else ["the kernel has no Landlock with scopes (Linux 6.12)"]
-        return Support(Level.FULL, program, has_overlay, listens, "; ".join(missing))
+        elif overlay.works(_folder(home), program):
+            return _full(program, has_overlay=True)
+        else:
+            without_overlay = without_overlay or program
+    if without_overlay:
+        return _full(without_overlay, has_overlay=False)
     return _partial("; ".join(reasons) or "bubblewrap is not installed")
+
+
+def _full(program: str, *, has_overlay: bool) -> Support:
+    from backburner.system import landlock
+
+    listens = landlock.abi() >= _MIN_ABI
+    missing = [] if has_overlay else ["overlays cannot be mounted: they need bubblewrap 0.11 and a home on an ordinary file system"]
+    missing += [] if listens else ["the kernel has no Landlock with scopes (Linux 6.12)"]
+    return Support(Level.FULL, program, has_overlay, listens, "; ".join(missing))
 
 
 def _partial(reason: str) -> Support:
@@ -56,7 +65,7 @@ def _partial(reason: str) -> Support:
 
 
 def _candidates() -> list[str]:
-    """The system's bubblewrap comes first, because AppArmor permits it by its path."""
+    """The system's bubblewrap comes first, because AppArmor permits it by its path. Another one is used if only that can mount overlays."""
     found = processes.executable_of("bwrap", "/", os.defpath)
     return [program for program in (found, _packaged()) if program]
 
