@@ -57,6 +57,7 @@ _RUN_COLUMNS = (
 _WAITS = slice(len(_RUN), len(_RUN) + len(Wait._fields))
 _CAUSES = slice(_WAITS.stop, _WAITS.stop + len(RunCause._fields))
 _RUN_END = slice(_CAUSES.stop, None)
+_NOT_WAITING = _RUN_COLUMNS[: _WAITS.start] + _RUN_COLUMNS[_WAITS.stop :]
 RUN = ", ".join(f"r.{column}" for column in _RUN_COLUMNS)
 WIDTH = len(_TASK_COLUMNS)
 # The status of a one-shot task is the state of its run, that of a recurring task is its own state.
@@ -69,6 +70,7 @@ LIVE_RUNS = f"seq IN ({_ACTIVE} UNION ALL SELECT seq FROM runs WHERE state = 'pe
 NOTICE = ", ".join(Notice._fields)
 FOR_CHANNEL = f"recipient = '{RecipientKind.CHANNEL}'"  # the notices that leave for a channel
 _MAX_KEPT = 64
+STORED_AS_IS = frozenset([str, int, type(None)])
 _NO_LIMITS, _NO_BUDGET = Limits(), Budget()
 OUTGOING = f"acknowledged_at IS NULL AND failed_at IS NULL AND {FOR_CHANNEL}"  # must be the same text as in the partial index
 
@@ -76,8 +78,10 @@ OUTGOING = f"acknowledged_at IS NULL AND failed_at IS NULL AND {FOR_CHANNEL}"  #
 def plain(value: object) -> object:
     """A field in the form in which the ledger stores it."""
     kind = type(value)
-    if kind is str or kind is int or value is None:
+    if kind in STORED_AS_IS:
         return value
+    if kind is tuple or kind is dict:
+        return json.dumps(value) if value else "[]" if kind is tuple else "{}"
     match value:
         case bool():
             return int(value)
@@ -161,12 +165,8 @@ def task_row(task: Task) -> dict[str, object]:
         *task[9:],
     )
     row: dict[str, object] = dict(zip(_TASK_COLUMNS, values, strict=True))
-    return row | {
-        "type": task.type,
-        "chat": spec.options.chat,
-        "limits": set_fields(command.limits),
-        "budget": budget_fields(spec.budget),
-    }
+    row.update(type=task.type, chat=spec.options.chat, limits=set_fields(command.limits), budget=budget_fields(spec.budget))
+    return row
 
 
 def run_of(row: tuple) -> Run:
@@ -188,10 +188,9 @@ def run_of(row: tuple) -> Run:
 
 def run_row(run: Run) -> dict[str, object]:
     """The columns of a run, for an insert."""
-    flat = {name: value for name, value in run._asdict().items() if name not in ("wait", "cause", "end")}
-    cause = {_CAUSE.get(field, field): value for field, value in run.cause._asdict().items()}
-    wait = {_WAIT.get(field, field): value for field, value in run.wait._asdict().items()} if run.wait else {}
-    return {**flat, **wait, **cause, **run.end._asdict()}
+    if run.wait:
+        return dict(zip(_RUN_COLUMNS, (*run[: len(_RUN)], *run.wait, *run.cause, *run.end), strict=True))
+    return dict(zip(_NOT_WAITING, (*run[: len(_RUN)], *run.cause, *run.end), strict=True))
 
 
 def notice_of(row: tuple) -> Notice:

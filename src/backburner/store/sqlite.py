@@ -14,7 +14,7 @@ import apsw
 
 from backburner.core.errors import LedgerTooNew, LedgerUnavailable
 from backburner.store.migrations import MIGRATIONS, VERSION
-from backburner.store.rows import plain
+from backburner.store.rows import STORED_AS_IS, plain
 from backburner.system.home import lock
 
 _BUSY_MS = 30_000
@@ -74,7 +74,7 @@ class SqliteDatabase:
     write_later = write
 
     def insert(self, table: str, row: Mapping[str, object]) -> None:
-        values = [value if value is None or type(value) is str else plain(value) for value in row.values()]
+        values = [value if type(value) in STORED_AS_IS else plain(value) for value in row.values()]
         self.write(_insert_into(table, tuple(row)), values)
 
     def transaction(self, *, durable: bool = True, by_person: bool = False) -> "_Transaction":

@@ -21,22 +21,20 @@ class TaskTransitions:
     def apply(self, task: Task, event: TaskEvent, now: int, approval: Approval | None = None, **data: object) -> Task:
         """The task after `event`; IllegalTransition if the event is not allowed, StaleTask if the task was changed in between."""
         state = advance_task(task.state, event)
-        fingerprint = approval.fingerprint if approval else task.decision.fingerprint
-        by, via, at = (approval.by, approval.via, approval.at) if approval else (task.decision.by, task.decision.via, task.decision.at)
-        due = "next_run_at" if state == TaskState.ACTIVE else "NULL"
-        changed = self._db.write(
-            f"UPDATE tasks SET state = ?, approved_by = ?, approved_via = ?, approved_at = ?, fingerprint = ?, next_run_at = {due}"
-            " WHERE task_id = ? AND state = ?",
-            (state, by, via, at, fingerprint, task.task_id, task.state),
-        )
-        if not changed:
+        decision, recurs = task.decision, task.recurring
+        change, values = "state = ?", [state]
+        if approval:
+            decision = decision._replace(by=approval.by, via=approval.via, at=approval.at, fingerprint=approval.fingerprint)
+            change += ", approved_by = ?, approved_via = ?, approved_at = ?, fingerprint = ?"
+            values += [approval.by, approval.via, approval.at, approval.fingerprint]
+            data = {"by": approval.by, "via": approval.via, **data}
+        if state != TaskState.ACTIVE and task.is_recurring:
+            recurs = recurs._replace(next_run_at=None)
+            change += ", next_run_at = NULL"
+        if not self._db.write(f"UPDATE tasks SET {change} WHERE task_id = ? AND state = ?", (*values, task.task_id, task.state)):
             raise StaleTask(task_id=task.task_id)
-        self._events.write(now, event, task.task_id, None, **({"by": by, "via": via} if approval else {}), **data)
-        return task._replace(
-            state=state,
-            decision=task.decision._replace(by=by, via=via, at=at, fingerprint=fingerprint),
-            recurring=task.recurring if state == TaskState.ACTIVE else task.recurring._replace(next_run_at=None),
-        )
+        self._events.write(now, event, task.task_id, None, **data)
+        return task._replace(state=state, decision=decision, recurring=recurs)
 
     def pause(self, task: Task, because: str, now: int, notice: str = "", kind: PauseKind = PauseKind.OTHER) -> None:
         """Start no more runs of a task: pending runs are held, an active run continues. `notice` is the text for the requester, if any."""

@@ -120,7 +120,9 @@ class TaskRepository:
                 )
                 client = SessionId.parse(task.session).client if task.session is not None else None
                 environment_id = self._environments.store(submission.environment)
-                self._db.insert("tasks", {**task_row(task), "client": client, "environment_id": environment_id})
+                row = task_row(task)
+                row.update(client=client, environment_id=environment_id)
+                self._db.insert("tasks", row)
                 data = {"by": approval.by, "via": approval.via} if approval else {}
                 event = "task_submitted" if approval else "task_proposed"
                 self._events.write(now, event, task.task_id, None, **data, rule=rule, reasons=list(reasons))
