@@ -100,13 +100,12 @@ def _noops(group: str, where: str, limit: float) -> list[Line]:
         Line(
             group,
             what,
-            "a loop with the same files and syncs",
-            _ratio("loop with files", "backburner"),
+            "a loop with the same files, syncs and processes",
+            _ratio("loop", "backburner"),
             limit=0.6 if group == "noop-disk" else None,
             is_minimum=True,
         ),
-        Line(group, what, "the same, metadata.json written once", _ratio("loop, files once", "backburner")),
-        Line(group, what, "the same, each command started through sh", _ratio("loop, files once, shell", "backburner")),
+        Line(group, what, "the same loop without a shell for each command", _ratio("loop without shells", "backburner")),
         Line(group, f"300 no-ops, {where}: disk syncs per command", "", lambda round: round["syncs per command"], ""),
     ]
 
