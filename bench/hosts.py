@@ -209,7 +209,12 @@ class Setup:
         command = [LAUNCHER, "logs", "-f", task_id]
         delays = []
         with subprocess.Popen(
-            command, env=self.home.environ, cwd=self.home.cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+            command,
+            env=self.home.environ,
+            cwd=self.home.cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
         ) as follower:
             assert follower.stdout
             for line in follower.stdout:
