@@ -18,6 +18,7 @@ from typing import NamedTuple
 from backburner.core.ports import CannotStart
 from backburner.core.sandbox import Level, Network, Sandbox, Support, View
 from backburner.execution import bubblewrap
+from backburner.execution.private_settings import empty_copies, private_settings
 from backburner.execution.sandbox_ending import protected_before
 from backburner.system import landlock, run_files, seccomp, toolchains
 from backburner.system.git_repository import Repository, content_of
@@ -125,6 +126,7 @@ def _with_bubblewrap(request: Request, support: Support, files: ProjectFiles, st
         changeable = [os.path.join(user_home, ".cache"), *([sandbox.project] if sandbox.project else [])]
         changeable += ["/tmp"] if not is_below(user_home, "/tmp") else []
         env["PATH"] = path = search_path(path, changeable)
+    assert support.bubblewrap is not None
     root = real_path(home.root)
     is_shared = sandbox.network is not Network.OPEN  # what other commands have left must not run where there is a network
     places = bubblewrap.Places(
@@ -138,6 +140,7 @@ def _with_bubblewrap(request: Request, support: Support, files: ProjectFiles, st
         attributes=bubblewrap.kept(stack, os.open(SECRET_NAMES, os.O_RDONLY)),
         opened=bubblewrap.open_protected(stack, sandbox.project, files) if sandbox.project and support.overlay else None,
         overlay=support.overlay,
+        hidden=empty_copies(root, support.bubblewrap) if support.overlay else None,
     )
     if sandbox.view is View.COPY and sandbox.project:
         for name in ("upper", "work"):
@@ -151,7 +154,6 @@ def _with_bubblewrap(request: Request, support: Support, files: ProjectFiles, st
     words += ["--clearenv", *(word for pair in env.items() for word in ("--setenv", *pair))]
     listens = sandbox.network is Network.LISTEN
     program = _shared(home, "listening.bpf" if listens else "default.bpf", seccomp.listening() if listens else seccomp.inside_bubblewrap())
-    assert support.bubblewrap is not None
     rules = landlock.Rules(files=False, connect=sandbox.connect, bind=True) if listens else None
     arguments = _in_memory(stack, os.fsencode("\0".join((*words, ""))))
     prefix = (support.bubblewrap, "--args", str(arguments), "--seccomp", "6", "--json-status-fd", "7", "--")
@@ -223,7 +225,7 @@ class _MachineRules:
         roots = [part for place in places if os.path.exists(place) for part in _without(place, excluded)]
         self.roots = landlock.OpenedRules(landlock.Rules(read=tuple({_widest(root, excluded) for root in roots}), devices=("/dev",)))
         self.number = next(self._numbers)
-        hidden = {path for path, _ in bubblewrap.private_settings()} | set(toolchains.credentials(user_home))
+        hidden = {path for path, _ in private_settings()} | set(toolchains.credentials(user_home))
         parts = tuple(part for root in roots for part in _without(root, hidden))
         self.descriptor = landlock.ruleset(landlock.Rules(read=(*parts, *own[1:]), write=own[:1], devices=_DEVICES))
 
