@@ -9,14 +9,14 @@ from backburner.system.sandbox_storage import CACHES, TEMPORARY, clean_up, share
 
 def test_projects_have_their_own_folders(tmp_path: Path) -> None:
     home = Home(str(tmp_path / "home")).make()
-    folders = {shared_folder(home, kind, project) for kind in (CACHES, TEMPORARY) for project in ("/a", "/b", None)}
+    folders = {shared_folder(home.root, kind, project) for kind in (CACHES, TEMPORARY) for project in ("/a", "/b", None)}
     assert len(folders) == 6 and all(map(os.path.isdir, folders))
-    assert shared_folder(home, TEMPORARY, "/a") in folders
+    assert shared_folder(home.root, TEMPORARY, "/a") in folders
 
 
 def test_what_was_not_used_for_long_is_deleted(tmp_path: Path) -> None:
     home = Home(str(tmp_path / "home")).make()
-    used, unused = Path(shared_folder(home, TEMPORARY, "/a")), Path(shared_folder(home, CACHES, "/b"))
+    used, unused = Path(shared_folder(home.root, TEMPORARY, "/a")), Path(shared_folder(home.root, CACHES, "/b"))
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "file").write_text("x")

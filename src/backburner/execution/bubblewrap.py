@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from backburner.core.sandbox import Network, Sandbox, View
+from backburner.execution.private_settings import overlay_arguments, private_settings
 from backburner.system import run_files, toolchains
 from backburner.system.git_repository import OddRepository, Repository, repository_of
 from backburner.system.paths import is_below, real_path
@@ -40,6 +41,7 @@ class Places(NamedTuple):
     attributes: int  # for git, an open file
     opened: dict[str, int] | None = None  # protected files of the project; None if this bubblewrap cannot use descriptors
     overlay: bool = False
+    hidden: str | None = None  # empty files for an overlay that hides those in /etc; None: a mount hides each
 
     def settings(self, number: int) -> str:
         """A copy of git settings without credentials."""
@@ -113,7 +115,7 @@ def _namespaces(sandbox: Sandbox) -> Iterator[str]:
 
 
 def _system(sandbox: Sandbox, places: Places) -> Iterator[str]:
-    yield from _same_for_all(time.monotonic() // _SEARCH_INTERVAL)
+    yield from _same_for_all(places.hidden, time.monotonic() // _SEARCH_INTERVAL)
     if places.temporary:
         yield from ("--bind", places.temporary, "/tmp")
     else:
@@ -123,16 +125,21 @@ def _system(sandbox: Sandbox, places: Places) -> Iterator[str]:
 
 
 @functools.lru_cache(2)
-def _same_for_all(_: float) -> list[str]:
+def _same_for_all(hidden: str | None, _: float) -> list[str]:
     """The system, which is the same in every sandbox."""
     words = []
     for name in _SYSTEM:
         if os.path.islink(f"/{name}"):
             words += ["--symlink", os.readlink(f"/{name}"), f"/{name}"]
+        elif name == "etc" and hidden:
+            words += overlay_arguments(hidden)
         elif os.path.isdir(f"/{name}"):
             words += ["--dir", f"/{name}"] if _is_empty(f"/{name}") else ["--ro-bind", f"/{name}", f"/{name}"]
     for path, is_folder in private_settings():
-        words += ["--tmpfs", path] if is_folder else ["--ro-bind", os.devnull, path]
+        if is_folder:
+            words += ["--tmpfs", path]
+        elif not hidden:
+            words += ["--ro-bind", os.devnull, path]
     words += ["--proc", "/proc"]
     if os.geteuid() == 0:  # it could write to settings of the kernel even without capabilities, because it owns them
         words += ["--remount-ro", "/proc"]
@@ -144,33 +151,6 @@ def _is_empty(folder: str) -> bool:
         return not os.listdir(folder)
     except PermissionError:
         return False
-
-
-def private_settings() -> list[tuple[str, bool]]:
-    """What in /etc not everybody may read, and whether it is a folder; without what this process cannot read without capabilities either."""
-    return _private_settings(time.monotonic() // _SEARCH_INTERVAL)
-
-
-@functools.lru_cache(2)
-def _private_settings(_: float) -> list[tuple[str, bool]]:
-    """An ordinary user cannot read these anyway; root could, even without capabilities."""
-    if os.geteuid():
-        return []
-    found, groups = [], {os.getegid(), *os.getgroups()}
-    for folder, folders, names in os.walk("/etc"):
-        for name in list(folders) + names:
-            path = os.path.join(folder, name)
-            try:
-                status = os.lstat(path)
-            except OSError:
-                continue
-            mode, is_ours = status.st_mode, status.st_uid == 0 or status.st_gid in groups
-            if not stat.S_ISLNK(mode) and not mode & stat.S_IROTH:
-                if is_ours or mode & stat.S_IRWXO:
-                    found.append((path, stat.S_ISDIR(mode)))
-                if name in folders:
-                    folders.remove(name)
-    return found
 
 
 def _user_home(places: Places, path: str) -> Iterator[str]:

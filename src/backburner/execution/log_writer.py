@@ -19,7 +19,7 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from backburner.system.restricted_thread import RestrictedThreads
 
 PIPE_BYTES = 256 * 1024  # the capacity of an output pipe, and the most that is moved from one pipe before the next one's turn
 COMPLETE, OPEN = "e", "o"  # the answer to a shim: everything is in the log, and whether a process can still write to the pipe
@@ -165,12 +165,11 @@ def _find_packages() -> None:
         sys.path.append(folder)
 
 
-def _call_restricted(start: "Callable[[], int]", restriction: bytes, rulesets: list[int]) -> int:
-    """Start a shim from a thread that is restricted; nothing is started if that fails."""
+def _restricted_threads() -> "RestrictedThreads":
     _find_packages()
-    from backburner.system.restricted_thread import Restriction, call_restricted
+    from backburner.system.restricted_thread import RestrictedThreads
 
-    return call_restricted(Restriction.from_text(restriction, tuple(rulesets)), start)
+    return RestrictedThreads()
 
 
 def bytes_in(pipe: int) -> int:
@@ -191,6 +190,7 @@ class LogWriter:
         self._is_full = False  # the socket, so that its next room is waited for
         self._buffer = bytearray(MAX_REQUEST_BYTES)
         self._hand_over_at = 0.0
+        self._threads: RestrictedThreads | None = None  # from the first restricted command on
         self._poller = select.epoll()
         self._poller.register(control.fileno(), select.EPOLLIN)
         control.setblocking(False)
@@ -284,7 +284,10 @@ class LogWriter:
                     setsigdef=(_signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGCHLD),
                 )
 
-            return _call_restricted(start, restriction, rulesets) if restriction else start()
+            if not restriction:
+                return start()
+            self._threads = self._threads or _restricted_threads()
+            return self._threads.call(restriction, rulesets, start)
         except Exception as error:
             number = getattr(error, "errno", None) or errno.EINVAL  # for example a variable without a name
             self._say(b"%s %d %d" % (NOT_STARTED, output.inode, number))

@@ -6,6 +6,7 @@ a thread of the process that starts it can restrict it without another interpret
 
 import contextlib
 import functools
+import itertools
 import os
 import shlex
 import stat
@@ -17,6 +18,7 @@ from typing import NamedTuple
 from backburner.core.ports import CannotStart
 from backburner.core.sandbox import Level, Network, Sandbox, Support, View
 from backburner.execution import bubblewrap
+from backburner.execution.private_settings import empty_copies, private_settings
 from backburner.execution.sandbox_ending import protected_before
 from backburner.system import landlock, run_files, seccomp, toolchains
 from backburner.system.git_repository import Repository, content_of
@@ -50,8 +52,8 @@ _READABLE = (
 class Confinement(NamedTuple):
     """How a command is started in its sandbox.
 
-    `prefix` comes before its words and `redirects` opens the files that the prefix uses. `rules`, those of the machine and the system call
-    filter `program` restrict the shim. `kept` is needed after the end.
+    `prefix` comes before its words and `redirects` opens the files that the prefix uses. `rules` and those of the machine restrict the
+    shim. `kept` is needed after the end.
     """
 
     environment: dict[str, str]
@@ -60,7 +62,6 @@ class Confinement(NamedTuple):
     kept: str = ""
     rules: landlock.Rules | None = None  # of this run
     machine: "_MachineRules | None" = None
-    program: bytes = b""
     descriptors: tuple[int, ...] = ()  # that the prefix uses
 
     def close(self) -> None:
@@ -73,10 +74,10 @@ class Confinement(NamedTuple):
         if self.rules is None:
             yield None
             return
-        own = landlock.ruleset(self.rules)
+        machine = self.machine
+        own = landlock.ruleset(self.rules, machine.roots if machine else None)
         try:
-            of_machine = (self.machine.descriptor,) if self.machine else ()
-            yield Restriction((own, *of_machine), self.program, keeps_capabilities=not self.rules.files)
+            yield Restriction(own, machine.descriptor, machine.number) if machine else Restriction(own)
         finally:
             os.close(own)
 
@@ -125,18 +126,21 @@ def _with_bubblewrap(request: Request, support: Support, files: ProjectFiles, st
         changeable = [os.path.join(user_home, ".cache"), *([sandbox.project] if sandbox.project else [])]
         changeable += ["/tmp"] if not is_below(user_home, "/tmp") else []
         env["PATH"] = path = search_path(path, changeable)
+    assert support.bubblewrap is not None
+    root = real_path(home.root)
     is_shared = sandbox.network is not Network.OPEN  # what other commands have left must not run where there is a network
     places = bubblewrap.Places(
-        home=real_path(home.root),
+        home=root,
         run=real_path(folder),
         user_home=user_home,
-        cache=shared_folder(home, CACHES, sandbox.project) if is_shared else None,
-        temporary=shared_folder(home, TEMPORARY, sandbox.project) if is_shared else None,
+        cache=shared_folder(root, CACHES, sandbox.project) if is_shared else None,
+        temporary=shared_folder(root, TEMPORARY, sandbox.project) if is_shared else None,
         empty=_shared(home, "empty", b""),
         git_config=_in_memory(stack, git_settings(request.environment).encode()),
         attributes=bubblewrap.kept(stack, os.open(SECRET_NAMES, os.O_RDONLY)),
         opened=bubblewrap.open_protected(stack, sandbox.project, files) if sandbox.project and support.overlay else None,
         overlay=support.overlay,
+        hidden=empty_copies(root, support.bubblewrap) if support.overlay else None,
     )
     if sandbox.view is View.COPY and sandbox.project:
         for name in ("upper", "work"):
@@ -150,7 +154,6 @@ def _with_bubblewrap(request: Request, support: Support, files: ProjectFiles, st
     words += ["--clearenv", *(word for pair in env.items() for word in ("--setenv", *pair))]
     listens = sandbox.network is Network.LISTEN
     program = _shared(home, "listening.bpf" if listens else "default.bpf", seccomp.listening() if listens else seccomp.inside_bubblewrap())
-    assert support.bubblewrap is not None
     rules = landlock.Rules(files=False, connect=sandbox.connect, bind=True) if listens else None
     arguments = _in_memory(stack, os.fsencode("\0".join((*words, ""))))
     prefix = (support.bubblewrap, "--args", str(arguments), "--seccomp", "6", "--json-status-fd", "7", "--")
@@ -176,7 +179,7 @@ def _in_memory(stack: contextlib.ExitStack, content: bytes) -> int:
 def _with_landlock(request: Request, files: ProjectFiles) -> Confinement:
     sandbox, home, folder, user_home = request.sandbox, request.home, request.folder, request.user_home
     root, work = real_path(home.root), os.path.join(folder, run_files.WORK)
-    temporary = shared_folder(home, TEMPORARY, sandbox.project)
+    temporary = shared_folder(root, TEMPORARY, sandbox.project)
     settings = _shared(home, "gitconfig", git_settings(request.environment).encode())
     env = sandbox_environment(request.environment, sandbox, request.passed, user_home=user_home, attributes=SECRET_NAMES)
     env |= {"HOME": work, "TMPDIR": temporary, "GIT_CONFIG_GLOBAL": settings, **request.variables, **request.own}
@@ -190,12 +193,11 @@ def _with_landlock(request: Request, files: ProjectFiles) -> Confinement:
     versions = (*map(_identity, own), *toolchains.credentials(user_home), int(time.monotonic() // _SEARCH_INTERVAL))
     machine = _machine_rules(user_home, env.get("PATH", os.defpath), own, sandbox.project, versions)
     rules = landlock.Rules(
-        read=(*machine.roots, *project, settings, *sandbox.read, os.path.join(folder, run_files.INPUTS)),
+        read=(*project, settings, *sandbox.read, os.path.join(folder, run_files.INPUTS)),
         list_only=own[1:2] if sandbox.project else (),
         write=(work, temporary, os.path.join(folder, run_files.EXIT), os.path.join(folder, NAME)),
-        devices=("/dev",),
     )
-    return Confinement(env, rules=rules, machine=machine, program=seccomp.no_sockets())
+    return Confinement(env, rules=rules, machine=machine)
 
 
 def _git_elsewhere(project: str, repository: Repository | None) -> tuple[str, ...]:
@@ -210,8 +212,10 @@ class _MachineRules:
 
     A run is restricted to this and, by few rules of its own, to its project and its folders; only what both permit is permitted. Here are
     the many rules: Landlock can permit but not except, so /etc is permitted file by file around those that only root may read. The ruleset
-    is kept, because making it takes longer than everything else.
+    is kept, because making it takes longer than everything else. `roots` are few rules that permit at least the same, for those of a run.
     """
+
+    _numbers = itertools.count(1)
 
     def __init__(self, user_home: str, path: str, own: tuple[str, ...], project: str | None) -> None:
         """`own` are the home of Backburner and what else the rules of a run decide about."""
@@ -219,8 +223,9 @@ class _MachineRules:
         places = {os.path.realpath(place) for place in (*_READABLE, "/etc", *toolchains.readable(user_home, path), *program)}
         excluded = {own[0], project or own[0]}
         roots = [part for place in places if os.path.exists(place) for part in _without(place, excluded)]
-        self.roots = tuple({_widest(root, excluded) for root in roots})
-        hidden = {path for path, _ in bubblewrap.private_settings()} | set(toolchains.credentials(user_home))
+        self.roots = landlock.OpenedRules(landlock.Rules(read=tuple({_widest(root, excluded) for root in roots}), devices=("/dev",)))
+        self.number = next(self._numbers)
+        hidden = {path for path, _ in private_settings()} | set(toolchains.credentials(user_home))
         parts = tuple(part for root in roots for part in _without(root, hidden))
         self.descriptor = landlock.ruleset(landlock.Rules(read=(*parts, *own[1:]), write=own[:1], devices=_DEVICES))
 

@@ -3,7 +3,6 @@
 Also calls functions of the C library, for the modules that restrict a thread.
 """
 
-import contextlib
 import errno
 import functools
 import os
@@ -12,14 +11,14 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 _CAPABILITY_VERSION_3 = 0x20080522
 
 
 def drop_capabilities() -> None:
-    """Give up every capability. A program that is started as root does not get them back after `landlock.restrict`, which forbids that."""
-    with contextlib.suppress(OSError):  # a kernel before 4.3 has no ambient set
-        call_libc("prctl", _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    """Give up every capability, and with these the ambient ones.
+
+    A program that is started as root does not get them back after `landlock.restrict`, which forbids that.
+    """
     call_libc("capset", struct.pack("=Ii", _CAPABILITY_VERSION_3, 0), bytes(24))
 
 

@@ -9,7 +9,7 @@ import functools
 import os
 import stat
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from backburner.system.capabilities import call_libc, libc_caller
@@ -53,7 +53,23 @@ def abi() -> int:
         return 0
 
 
-def ruleset(rules: Rules) -> int:
+class OpenedRules:
+    """Rules for paths that are opened once and can be part of any number of rulesets. Paths that do not exist are left out."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._descriptors: list[int] = []
+        self.texts: list[bytes] = []
+        for path, rights in _rights(rules):
+            if (opened := _open(path)) is not None:
+                self._descriptors.append(opened)
+                self.texts += [rule] if (rule := _rule(opened, rights)) else []
+
+    def __del__(self) -> None:
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+
+
+def ruleset(rules: Rules, opened: OpenedRules | None = None) -> int:
     """A descriptor for `restrict`, which can be used for any number of threads. Paths that do not exist are left out.
 
     OSError if Landlock is not available, or if this kernel knows none of the restrictions.
@@ -66,14 +82,10 @@ def ruleset(rules: Rules) -> int:
     try:
         if files:
             add_rule = libc_caller("syscall", _ADD_RULE, descriptor, _PATH_BENEATH)
-            for paths, rights in (
-                (rules.read, _READ),
-                (rules.list_only, _READ_DIR),
-                (rules.write, files),
-                (rules.devices, _USE_DEVICE),
-            ):
-                for path in paths:
-                    _allow_path(add_rule, path, rights & files)
+            for rule in opened.texts if opened else ():
+                add_rule(rule)
+            for path, rights in _rights(rules):
+                _allow_path(add_rule, path, rights)
         if ports & _CONNECT_TCP:
             for port in rules.connect:
                 call_libc("syscall", _ADD_RULE, descriptor, _NET_PORT, struct.pack("=QQ", _CONNECT_TCP, port), 0)
@@ -92,6 +104,7 @@ def restrict(descriptor: int) -> None:
     call_libc("syscall", _RESTRICT_SELF, descriptor, 0)
 
 
+@functools.cache
 def _file_rights() -> int:
     """Every right to files that this kernel can restrict."""
     bits = 13  # of version 1; each of these versions added one
@@ -101,6 +114,14 @@ def _file_rights() -> int:
 
 def _port_rights(rules: Rules) -> int:
     return (0 if rules.bind else _BIND_TCP) | (0 if rules.connect_any else _CONNECT_TCP)
+
+
+def _rights(rules: Rules) -> Iterator[tuple[str, int]]:
+    """The paths of rules, and the rights to each that this kernel knows."""
+    files = _file_rights()
+    for paths, rights in ((rules.read, _READ), (rules.list_only, _READ_DIR), (rules.write, files), (rules.devices, _USE_DEVICE)):
+        for path in paths:
+            yield path, rights & files
 
 
 def _allow_path(add_rule: Callable[[bytes], int], path: str, rights: int) -> None:

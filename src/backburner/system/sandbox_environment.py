@@ -65,12 +65,12 @@ _MAX_SETTINGS_BYTES = 256 * 1024
 
 def passed_variables(environ: Mapping[str, str], passed: tuple[str, ...] = ()) -> dict[str, str]:
     """The variables of the caller that a sandboxed command gets. `passed` are further names from the settings."""
-    return {name: value for name, value in environ.items() if _is_passed(name) or name in passed}
+    return dict(_passed(tuple(environ.items()), passed))
 
 
-@functools.lru_cache(1024)
-def _is_passed(name: str) -> bool:
-    return re.fullmatch(_NAMES, name) is not None
+@functools.lru_cache(8)
+def _passed(variables: tuple[tuple[str, str], ...], passed: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, value) for name, value in variables if name in passed or re.fullmatch(_NAMES, name))
 
 
 def sandbox_environment(

@@ -7,15 +7,14 @@ import stat
 
 from backburner.core.digests import sha256
 from backburner.system.home import Home
-from backburner.system.paths import real_path
 
 CACHES, TEMPORARY = "caches", "tmp"
 _TEMPORARY_MODE = 0o1777
 
 
-def shared_folder(home: Home, kind: str, project: str | None) -> str:
-    """The folder of this kind for a project, which no other command uses."""
-    folder = os.path.join(real_path(home.root), "sandbox", kind, _name(project))
+def shared_folder(home: str, kind: str, project: str | None) -> str:
+    """The folder of this kind for a project, which no other command uses. `home` is a path without links."""
+    folder = f"{home}/sandbox/{kind}/{_name(project)}"
     try:
         os.utime(folder)  # when it was last used
     except FileNotFoundError:
