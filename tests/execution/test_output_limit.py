@@ -174,3 +174,25 @@ def test_the_lines_of_a_cut_log_are_counted_with_those_removed(
     log.finish()
     with Log(str(tmp_path)) as finished:
         assert finished.count_lines() == wanted
+
+
+def test_the_removed_lines_of_a_long_flood_are_all_counted(tmp_path: Path) -> None:
+    log = LimitedLog(tmp_path, LIMIT)
+    for n in range(700):
+        log.append(numbered(n * 500, n * 500 + 500))
+    with Log(str(tmp_path)) as growing:
+        assert growing.count_lines() == 350_000
+    log.finish()
+    with Log(str(tmp_path)) as finished:
+        assert finished.count_lines() == 350_000
+
+
+def test_the_record_of_removed_lines_is_not_written_through_another_name(tmp_path: Path) -> None:
+    log, other = LimitedLog(tmp_path, LIMIT), tmp_path / "other"
+    log.append(numbered(0, 10_000))
+    other.write_text("1 2 3 4 5")
+    (tmp_path / ".capped").unlink()
+    os.link(other, tmp_path / ".capped")
+    log.append(numbered(10_000, 20_000))
+    assert other.read_text() == "1 2 3 4 5"
+    assert (tmp_path / ".capped").read_text() != "1 2 3 4 5"

@@ -30,6 +30,8 @@ START, ANSWERS, WATCHED = b"start", b"answers", b"watched"
 # log (with what its exit file says); no process can write to a pipe any more.
 STARTED, NOT_STARTED, ENDED, CLOSED = b"started", b"not-started", b"ended", b"closed"
 MAX_REQUEST_BYTES = 96 * 1024
+# A flooding command fills the pipe with more than such a piece, so that pieces end at a block of the log; other writes are slower.
+_PIECE_BYTES, _BLOCK_BYTES = 192 * 1024, 64 * 1024
 _FLOOD_BYTES = 32 * 1024  # after a piece of this size there is probably more already
 _REPORT_SECONDS = 0.01  # a command that ends earlier is reported only once
 _RETRY_SECONDS = 0.2  # for a log that another process has locked, and for a full disk
@@ -84,7 +86,7 @@ class Output:
         return True
 
     def move(self) -> int | None:
-        """Move at most PIPE_BYTES bytes to the log; returns how many, 0 at the end of the output, None if there is nothing to move now."""
+        """Move a piece to the log; returns how many bytes, 0 at the end of the output, None if there is nothing to move now."""
         try:
             moved = self._splice()
         except BlockingIOError:
@@ -137,7 +139,7 @@ class Output:
     def _splice(self) -> int:
         if hasattr(os, "splice") and not self._unwritten:
             try:
-                return os.splice(self.pipe, self.log, PIPE_BYTES, flags=os.SPLICE_F_NONBLOCK)
+                return os.splice(self.pipe, self.log, _PIECE_BYTES - self._size % _BLOCK_BYTES, flags=os.SPLICE_F_NONBLOCK)
             except OSError as error:
                 if error.errno != errno.EINVAL:
                     raise  # EINVAL: this file system cannot do it

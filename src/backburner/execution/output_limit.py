@@ -17,6 +17,7 @@ from backburner.system.log_file import CAPPED, NAME, Cut, Log, cut_marker
 _PUNCH_HOLE_KEEP_SIZE = 0x1 | 0x2
 _BLOCK = 4096
 _STEPS = 16  # a hole grows by this part of the limit at a time
+_LONG_RECORD = 1024  # bytes of a `.capped` file that is written anew, with the sum of its lines
 _MARKER_BYTES = 128  # reserved for the line that says how much is missing
 
 
@@ -49,14 +50,28 @@ class OutputLimit:
         if not os.path.isfile(self._capped_file) or os.path.islink(self._capped_file):
             write_atomically(self._capped_file, "")
         with Log(self._folder) as old:
-            lines, cuts = old.removed_lines() + old.line_ends(self._punched, until), old.cuts()
+            lines = old.line_ends(self._punched, until)
         if _punch(log, self._punched, until - self._punched):
             self._punched = until
-            lines -= sum(cut.lines for cut in cuts)
             with contextlib.suppress(OSError):  # only the number of lines is lost
-                write_atomically(self._capped_file, "\n".join(map(str, [*cuts, Cut(0, self._head, 0, 0, lines)])))
+                self._record(lines)
             return log
         return self._rewrite(log, size)
+
+    def _record(self, lines: int) -> None:
+        """Record how many lines were removed. They are added to the file, because replacing it each time waits for the disk."""
+        record = open_plain(self._capped_file, os.O_WRONLY | os.O_APPEND)
+        try:
+            found = os.fstat(record)
+            if found.st_size < _LONG_RECORD and found.st_nlink == 1:  # not another name of some other file
+                os.write(record, f"\n{Cut(0, self._head, 0, 0, lines)}".encode())
+                return
+        finally:
+            os.close(record)
+        with Log(self._folder) as log:
+            cuts = log.cuts()
+            lines += log.removed_lines() - sum(cut.lines for cut in cuts)
+        write_atomically(self._capped_file, "\n".join(map(str, [*cuts, Cut(0, self._head, 0, 0, lines)])))
 
     def _rewrite(self, log: int, size: int) -> int:
         """Without support for holes: replace the log by a shorter one. It is locked before it gets the name, as the old one was."""
