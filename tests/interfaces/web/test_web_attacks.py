@@ -132,7 +132,7 @@ def test_a_page_of_somebody_else_reads_nothing_and_changes_nothing(
         assert "needs_you" not in read and unanswered(served, task), (name, read)
     # The server itself has refused them; it does not rely on the browser, nor on the credential that is missing.
     paths = ("/board", "/stream", "/pair", *(f"/tasks/{task}/{verb}" for verb in ("reject", "cancel", "approve")))
-    assert answers.found == dict.fromkeys(paths, {403 if where == "another port" else 421})
+    assert answers.found == {path: {403 if where == "another port" else 421} for path in paths}
 
 
 def test_what_a_page_can_send_without_permission_is_refused_without_the_headers_of_a_browser_too(served: ServedHome, task: str) -> None:
