@@ -6,6 +6,7 @@ The browser is the one of the tests (`scripts/browser`). Without it, or without 
 import contextlib
 import importlib.util
 import json
+import operator
 import os
 import select
 import shutil
@@ -15,19 +16,23 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from backburner import BackburnerSync
 from backburner.interfaces.web.page import assets, compressed
 from bench import throughput
+from bench.cpu_time import cpu_milliseconds
 from bench.home import LAUNCHER, PYTHON, BenchHome, scratch_folder, wait_until
 from bench.million import fill
 from bench.rounds import Figures, run_rounds
 
 TASKS, LINES, LIVE, TABS = 10_000, 100_000, 50, 10
-_THROUGHPUT_ROUNDS = 2
+NO_OPS = 1000
+_SETS = 4
+_QUIET_SECONDS = 2.0
 _BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 _LOG = f"for n in range({LINES}): print(f'\\033[3{{n % 8}}mline {{n}}\\033[0m', 'needle' if n % 4 == 0 else 'hay')"
 _BUSY = "import time\nwhile True: print(time.time(), flush=True); time.sleep(0.5)"
@@ -97,25 +102,52 @@ def measure(rounds: int) -> list[Figures]:
         return run_rounds({"web": lambda: _round(home, log)}, rounds, warm_up=False)
 
 
-def _throughput_figures() -> Figures:
-    """The seconds that the engine needs for 300 no-ops, five at a time: alone, with the web interface, and with its board in a browser."""
+def _engine_figures() -> Figures:
+    """What the engine needs for 1,000 no-ops, five at a time, with a client of the stream and with the board in a browser, against without.
+
+    1,000, because a run of 300 takes 0.7 s, of which the first changes, that are painted at once, would be the larger part. Each run with
+    somebody who watches is divided by the one without in the same set; the order changes with every set, and the figure is the median of
+    all sets. The server runs all the time: without clients it does nothing. Before each run it is quiet for longer than the longest pause
+    of the stream. CPU time is that of everything that the benchmark has started, the browser included.
+    """
     browser = _browser()
-    seconds: dict[str, list[float]] = {"engine": [], "engine, server": [], "engine, page": []}
-    with scratch_folder() as folder, BenchHome(folder, throughput.WIDTH) as home, BackburnerSync.open(home.root) as library:
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    with (
+        cpu_milliseconds() as used,
+        scratch_folder() as folder,
+        BenchHome(folder, throughput.WIDTH) as home,
+        BackburnerSync.open(home.root) as library,
+        _server(home) as (server, _),
+        _pages(browser, server) if browser else contextlib.nullcontext() as open_page,
+    ):
+        page = open_page("/") if open_page else None
+        watchers: dict[str, Callable[[], contextlib.AbstractContextManager[object]]] = {"": contextlib.nullcontext}
+        watchers["stream"] = lambda: contextlib.closing(_stream(server))
+        if page:
+            board = page.url
+            page.goto("about:blank")
+            watchers["page"] = lambda: _shown(page, board)
         throughput.submit_all(library, home)  # starts the engine
-        for _ in range(_THROUGHPUT_ROUNDS):
-            seconds["engine"].append(throughput.submit_all(library, home))
-            with _server(home) as (server, _):
-                if browser is None:
-                    continue
-                with contextlib.closing(_stream(server)):
-                    seconds["engine, server"].append(throughput.submit_all(library, home))
-                with _pages(browser, server) as open_page:
-                    page = open_page("/")
-                    page.wait_for_timeout(2500)  # until the other views are loaded, too
-                    seconds["engine, page"].append(throughput.submit_all(library, home))
-                    page.context.close()
-    return {name: statistics.median(found) for name, found in seconds.items() if found}
+        for number in range(_SETS):
+            for name, watched in list(watchers.items())[:: -1 if number % 2 else 1]:
+                with watched():
+                    time.sleep(_QUIET_SECONDS)
+                    before = used() if used else 0
+                    found[name, "time"].append(throughput.submit_all(library, home, NO_OPS))
+                    if used:
+                        found[name, "CPU"].append(used() - before)
+    ratios = {key: map(operator.truediv, values, found["", key[1]]) for key, values in found.items() if key[0]}
+    return {f"engine, {name} {kind}": statistics.median(values) for (name, kind), values in ratios.items()}
+
+
+@contextlib.contextmanager
+def _shown(page: Any, board: str) -> Iterator[None]:
+    """The board in a browser that shows an empty page before and afterwards."""
+    page.goto(board)
+    page.locator(".connection", has_text="live").wait_for()
+    page.wait_for_timeout(1500)  # until the other views are loaded, too
+    yield
+    page.goto("about:blank")
 
 
 def _last(home: BenchHome) -> str:
@@ -129,7 +161,7 @@ def _round(home: BenchHome, log: str) -> Figures:
         if browser := _browser():
             with _pages(browser, server) as open_page:
                 figures |= _page_figures(home, server, open_page, log, start_ms)
-    return figures | _throughput_figures()
+    return figures | _engine_figures()
 
 
 def _sizes() -> Figures:

@@ -64,26 +64,26 @@ class AsyncServices(Generic[S]):
         return asyncio.get_running_loop().time()
 
     async def changes(self, interval: Callable[[], float | None] = lambda: None) -> AsyncIterator[None]:
-        """Yield now, then after every change of the ledger, and at the latest after `interval()` seconds (5 if that is None)."""
+        """Yield now, then after every change of the ledger, and at the latest after `interval()` seconds (5 if that is None).
+
+        Changes that are announced before the consumer takes the next item wake nobody; that item comes at once.
+        """
         loop, woken = asyncio.get_running_loop(), asyncio.Event()
         listener = self._services.changes.listen()
-
-        def wake() -> None:
-            listener.drain()  # otherwise the loop would call this again and again until the consumer takes the next item
-            woken.set()
-
-        loop.add_reader(listener.fileno(), wake)
         try:
             while True:
+                listener.drain()
                 woken.clear()
                 yield
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(
-                        interval() or _POLL_INTERVAL
-                    ):  # `wait_for` may swallow a cancellation that arrives together with a change
-                        await woken.wait()
+                loop.add_reader(listener.fileno(), woken.set)
+                try:
+                    # `wait_for` may swallow a cancellation that arrives together with a change
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(interval() or _POLL_INTERVAL):
+                            await woken.wait()
+                finally:
+                    loop.remove_reader(listener.fileno())
         finally:
-            loop.remove_reader(listener.fileno())
             listener.close()
 
 

@@ -93,6 +93,10 @@ class Overview:
         """Return the id of the newest event."""
         return self._pages.last_event()
 
+    def events_after(self, event_id: int) -> Sequence[tuple[int, str, str | None]]:
+        """Return the id, the kind and the task of each event after the one with this id, oldest first."""
+        return self._pages.events_after(event_id)
+
     def events_of(self, task_id: str, limit: int) -> "Sequence[Event]":
         """Return the latest events of a task, oldest first."""
         return self._pages.events_of(task_id, limit)

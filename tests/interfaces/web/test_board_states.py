@@ -11,7 +11,13 @@ from playwright.sync_api import Page, expect
 from backburner import BackburnerSync
 
 MANY = 230
+TOGETHER = 12  # tasks that end within a moment
 RUNNING = 5  # how many run at the same time by default; the others are queued
+HEAR = """() => {
+  window.heard = [];
+  const region = document.getElementById("announcements");
+  new MutationObserver(() => heard.push(region.textContent)).observe(region, {childList: true});
+}"""
 # Draws one list after another and returns the keys of the elements that were added or removed, in the order of the document.
 CHANGED_BY = """async ([before, after]) => {
   const {h, patch} = await import("/dom.js");
@@ -54,6 +60,42 @@ def test_a_row_shows_the_progress_of_its_command(page: Page, served: ServedHome)
     expect(bar).to_have_attribute("aria-label", "75 percent")
     served.home.ok("cancel", task)
     expect(bar).to_have_count(0)
+
+
+def test_ends_of_many_tasks_are_announced_as_a_number(page: Page, served: ServedHome) -> None:
+    page.goto(served.address)
+    expect(page.locator(".connection")).to_contain_text("live")
+    page.evaluate(HEAR)
+    served.home.run("sleep", "600", options=("--description", "a single one"))
+    alone = page.locator(".row.running", has_text="a single one")
+    expect(alone).to_be_visible()
+    served.home.ok("cancel", "last")
+    page.wait_for_function("() => heard.length")
+    assert page.evaluate("heard") == ["a single one: cancelled."]
+    page.evaluate("heard.length = 0")
+    gate = served.home.cwd / "gate"
+    with BackburnerSync.open(served.home.root) as library:
+        for number in range(TOGETHER):
+            script = f"while ! [ -e {gate} ]; do sleep 0.05; done; exit {int(number == 0)}"
+            library.submit(["sh", "-c", script], cwd=served.home.cwd, approved=True)
+    expect(page.locator(".section.queued")).to_contain_text(str(TOGETHER - RUNNING))
+    gate.touch()
+    page.wait_for_function("count => heard.reduce((sum, text) => sum + (parseInt(text) || 1), 0) >= count", arg=TOGETHER)
+    heard = page.evaluate("heard")
+    assert heard[0].endswith(" tasks ended, 1 of them failed.") and len(heard) < TOGETHER / 2, heard
+
+
+def test_a_hidden_tab_only_changes_its_title_until_it_is_shown(page: Page, served: ServedHome) -> None:
+    page.goto(served.address)
+    expect(page.locator(".connection")).to_contain_text("live")
+    expect(page).to_have_title("Now · Backburner")
+    page.evaluate("Object.defineProperty(document, 'hidden', {get: () => window.isHidden, configurable: true}), window.isHidden = true")
+    served.home.cli("run", "--", "touch", "made")
+    expect(page).to_have_title("(1) Now · Backburner")
+    row = page.locator(".row", has_text="touch made")
+    expect(row).to_have_count(0)
+    page.evaluate("window.isHidden = false, document.dispatchEvent(new Event('visibilitychange'))")
+    expect(row).to_be_visible()
 
 
 def test_long_lists_are_cut_or_loaded_while_scrolling(page: Page, served: ServedHome) -> None:

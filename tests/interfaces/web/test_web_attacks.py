@@ -7,6 +7,7 @@ The hostile page is on another port of the same host name, and on a name that po
 import http.server
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import requests
@@ -84,6 +85,24 @@ def victim(chromium: Browser, served: ServedHome) -> Iterator[Page]:
     watched.close()
 
 
+class Answers:
+    """The statuses with which the API has answered requests of a page, by path: also those that the browser keeps from the page."""
+
+    def __init__(self, page: Page, api: str) -> None:
+        self.found: dict[str, set[int]] = {}
+        asked: dict[str, str] = {}
+
+        def answered(event: dict[str, Any]) -> None:
+            address = asked.get(event["requestId"], "")
+            if address.startswith(api):
+                self.found.setdefault(address.removeprefix(api), set()).add(event["statusCode"])
+
+        cdp = page.context.new_cdp_session(page)
+        cdp.on("Network.requestWillBeSent", lambda event: asked.update({event["requestId"]: event["request"]["url"]}))
+        cdp.on("Network.responseReceivedExtraInfo", answered)
+        cdp.send("Network.enable")
+
+
 @pytest.mark.parametrize("where", ["another port", "rebound name"])
 def test_a_page_of_somebody_else_reads_nothing_and_changes_nothing(
     victim: Page, served: ServedHome, hostile_port: int, task: str, where: str
@@ -102,6 +121,7 @@ def test_a_page_of_somebody_else_reads_nothing_and_changes_nothing(
         )
     else:
         victim.goto(f"http://{host}:{hostile_port}/")
+    answers = Answers(victim, api)
     for name, attempt in ATTEMPTS.items():
         run = f"([api, task, token]) => Promise.race([{attempt}, new Promise(done => setTimeout(done, 5000, 'waited'))]).catch(() => '')"
         read = victim.evaluate(run, [api, task, token_of(served)]) or ""
@@ -110,6 +130,21 @@ def test_a_page_of_somebody_else_reads_nothing_and_changes_nothing(
             read,
         )
         assert "needs_you" not in read and unanswered(served, task), (name, read)
+    # The server itself has refused them; it does not rely on the browser, nor on the credential that is missing.
+    paths = ("/board", "/stream", "/pair", *(f"/tasks/{task}/{verb}" for verb in ("reject", "cancel", "approve")))
+    assert answers.found == {path: {403 if where == "another port" else 421} for path in paths}
+
+
+def test_what_a_page_can_send_without_permission_is_refused_without_the_headers_of_a_browser_too(served: ServedHome, task: str) -> None:
+    """A browser that said nothing about the origin of a request: the credential is missing, and only JSON is accepted."""
+    api = f"http://127.0.0.1:{served.port}/api/v1"
+    for path in ("/board", "/stream", f"/tasks/{task}"):
+        assert requests.get(f"{api}{path}", timeout=30).status_code == 401, path
+    for path in ("/pair", *(f"/tasks/{task}/{verb}" for verb in ("reject", "cancel", "approve"))):
+        for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"):
+            assert requests.post(f"{api}{path}", data="{}", headers={"content-type": kind}, timeout=30).status_code == 415, (path, kind)
+    assert requests.post(f"{api}/tasks/{task}/cancel", json={}, timeout=30).status_code == 401
+    assert unanswered(served, task)
 
 
 def test_programs_with_the_token_and_those_that_pair_themselves_get_no_approval(served: ServedHome, task: str) -> None:

@@ -69,6 +69,8 @@ class TaskPageContract:
         assert ledger.pages.projects() == {"/p": 1, "/q": 1} and list(ledger.pages.clients()) == ["", "claude"]
         assert [item.entry for item in ledger.pages.listed(["task_a", "task_gone"])] == [entry]
         assert ledger.pages.last_event() == ledger.events.events(0)[-1].event_id
+        first, *others = ledger.events.events(0)
+        assert ledger.pages.events_after(first.event_id) == [(event.event_id, event.kind, event.task_id) for event in others]
         assert {event.task_id for event in ledger.pages.events_of("task_a", 10)} == {"task_a"}
 
     def test_earlier_decisions_on_the_same_command_are_found(self, ledger: Ledger) -> None:

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 MAX_STREAMS = 64
 MAX_FOLLOWED = 8
 FLUSH_SECONDS = 0.04  # between two pieces of output for one client
-_MAX_PAUSE_SECONDS = 0.25
+_MIN_PAUSE_SECONDS = 0.03
+_MAX_PAUSE_SECONDS = 1.0
 _PAUSE_PER_TASK_SECONDS = 0.02  # for each task but the first that changed since the last time
 COMMENT_SECONDS = 15.0
 _PROGRESS_SECONDS = 2.0
@@ -133,7 +134,7 @@ class Hub:
         self._app = async_app
         self.clients: set[Client] = set()
         self.last_event = 0
-        self._known: dict[str, str] = {}  # what was last sent about running tasks, to notice progress
+        self._known: dict[str, dict[str, object]] = {}  # what was last sent about running tasks, to notice progress
         self._asking: set[str] = set()
         self._task: asyncio.Task[None] | None = None
         self._watch = FileWatch()
@@ -190,18 +191,14 @@ class Hub:
         looked_at = 0.0
         async for _ in self._app.changes(lambda: _PROGRESS_SECONDS if running else COMMENT_SECONDS):
             with contextlib.suppress(LedgerUnavailable):
-                pause = await self._read_changes(running)
+                found = await self._read_changes(running)
                 if (now := time.monotonic()) - looked_at >= _PROGRESS_SECONDS:
                     looked_at = now
-                    await self._read_progress(running)
-                await asyncio.sleep(pause)
+                    await self._read_progress(running, running - found["rows"].keys())
+                await asyncio.sleep(_pause(found))
 
-    async def _read_changes(self, running: set[str]) -> float:
-        """Read and pass on what happened since the last event. Returns the seconds during which further changes are collected.
-
-        They are chosen so that at most a quarter of the time is spent on reading (the time that other processes take from this one does not
-        count), and less if tasks are started in large numbers, because these need the processors themselves.
-        """
+    async def _read_changes(self, running: set[str]) -> dict[str, Any]:
+        """Read and pass on what happened since the last event. Returns what was found."""
         after = self.last_event
         found = await self._app.call(lambda app: _changed(app, after))
         self.last_event = found["last_event"]
@@ -211,16 +208,17 @@ class Hub:
             else:
                 running.discard(task_id)
         self._pass_on(found)
-        return min(_MAX_PAUSE_SECONDS, max(3 * found["spent"], _PAUSE_PER_TASK_SECONDS * (len(found["rows"]) - 1)))
+        return found
 
-    async def _read_progress(self, running: set[str]) -> None:
+    async def _read_progress(self, running: set[str], wanted: set[str]) -> None:
         """Read and pass on the rows of running tasks: a few at a time, so that changes of the ledger do not wait for all of them."""
-        waiting = list(running)
+        waiting = list(wanted)
         while waiting:
             part, waiting = waiting[:_PROGRESS_ROWS], waiting[_PROGRESS_ROWS:]
             self._pass_on(await self._app.call(lambda app, part=part: _found(app, part)))
-            await self._read_changes(running)
-            waiting = [task_id for task_id in waiting if task_id in running]
+            if waiting:
+                await self._read_changes(running)
+                waiting = [task_id for task_id in waiting if task_id in running]
 
     def _pass_on(self, found: dict[str, Any]) -> None:
         changed = {task_id: new for task_id, new in found["rows"].items() if self._is_news(task_id, new)}
@@ -245,14 +243,12 @@ class Hub:
                 client.woken.set()
 
     def _is_news(self, task_id: str, new: dict[str, object] | None) -> bool:
-        text = "" if new is None else json.dumps({**new, "duration_seconds": None}, sort_keys=True)
-        if self._known.get(task_id) == text:
-            return False
-        if new is not None and new["status"] in ("running", "resumed"):
-            self._known[task_id] = text
-        else:
-            self._known.pop(task_id, None)
-        return True
+        """Whether a row differs from the one before in more than the time that has passed."""
+        known = self._known.pop(task_id, None)
+        if new is None or new["status"] not in ("running", "resumed"):
+            return True
+        self._known[task_id] = {**new, "duration_seconds": None}
+        return self._known[task_id] != known
 
 
 def _asking_and_running(app: App) -> tuple[set[str], set[str]]:
@@ -263,24 +259,29 @@ def _asking_and_running(app: App) -> tuple[set[str], set[str]]:
     return {item.entry.task.task_id for item in board.needs_you}, {item.entry.task.task_id for item in board.running}
 
 
+def _pause(found: dict[str, Any]) -> float:
+    """The seconds during which further changes are collected: at most a quarter of the time is spent on reading.
+
+    After many changes at once it is longer, because the tasks, and pages that draw them, need the same processors. Time that other
+    processes took from this one does not count.
+    """
+    if not found["rows"]:
+        return 0
+    for_tasks = _PAUSE_PER_TASK_SECONDS * (len(found["rows"]) - 1)
+    return min(_MAX_PAUSE_SECONDS, max(_MIN_PAUSE_SECONDS, for_tasks, 3 * found["spent"]))
+
+
 def _changed(app: App, after: int) -> dict[str, Any]:
     """What happened after an event, the rows of the tasks concerned, and the CPU time that this took in seconds."""
     start = time.thread_time()
-    task_ids: dict[str, None] = {}
-    revoked = False
-    last = after
-    while events := app.queries.events(last):
-        last = events[-1].event_id
-        for event in events:
-            revoked = revoked or event.kind == "device_revoked"
-            if event.task_id:
-                task_ids[event.task_id] = None
-    found = _found(app, list(task_ids))
+    events = app.overview.events_after(after)
+    task_ids = list(dict.fromkeys(task_id for _, _, task_id in events if task_id))
+    found = _found(app, task_ids)
     return {
         **found,
         "counts": counts(app) if task_ids else {},
-        "last_event": last,
-        "revoked": revoked,
+        "last_event": events[-1][0] if events else after,
+        "revoked": any(kind == "device_revoked" for _, kind, _ in events),
         "spent": time.thread_time() - start,
     }
 

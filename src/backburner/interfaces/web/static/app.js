@@ -4,7 +4,7 @@ import { find, h, icon, patch } from "./dom.js";
 import { listen } from "./keys.js";
 import { keepCredential, loadCredential, whenUnpaired } from "./net.js";
 import { openPalette } from "./palette.js";
-import { applySettings, begin, changed, onChange, setSetting, setting, store, waitingForYou } from "./store.js";
+import { applySettings, begin, changed, onChange, onMessage, setSetting, setting, store, waitingForYou } from "./store.js";
 import { announce, clockTime, cliLine, visible } from "./text.js";
 import { nowView } from "./views/now.js";
 
@@ -121,10 +121,16 @@ async function paired() {
 
 // -- the frame
 
-function draw() {
+/** The title and the icon of the tab. Returns how many tasks wait for you, which both show. */
+function drawTab() {
   const waiting = waitingForYou().length;
   document.title = `${waiting ? `(${waiting}) ` : ""}${view.title()} · Backburner`;
   drawFavicon(waiting);
+  return waiting;
+}
+
+function draw() {
+  const waiting = drawTab();
   document.body.classList.toggle("bare", !isPaired);
   patch(root, [
     h("a.skip", { key: "skip", href: "#main" }, "Skip to the content"),
@@ -256,6 +262,7 @@ addEventListener("unhandledrejection", (event) => announce(String(event.reason?.
 history.scrollRestoration = "manual";
 applySettings();
 onChange(draw);
+onMessage(() => document.hidden && drawTab()); // nothing else is drawn while it is hidden
 listen(commands);
 whenUnpaired(async () => {
   if (!isPaired) return;

@@ -161,7 +161,7 @@ export const find = (selector, root = document) => root.querySelector(selector);
 const FRAME = 16; // milliseconds
 
 /**
- * Draw at most once per frame, however often it is asked for. With `atOnce`, the first time is not delayed: what is drawn now is painted with the
+ * Draw at most once per frame, however often it is asked for, and not before a hidden tab is shown. With `atOnce`, the first time is not delayed: what is drawn now is painted with the
  * next frame, while a drawing that begins with the next frame is painted at its end.
  * @param {() => void} draw
  */
@@ -176,8 +176,7 @@ export function perFrame(draw, atOnce = false) {
   return () => {
     if (waiting) return;
     waiting = true;
-    // A hidden tab gets no frames; its title still has to change.
-    if (document.hidden) setTimeout(run, 200);
+    if (document.hidden) document.addEventListener("visibilitychange", run, { once: true });
     else if (atOnce && performance.now() - drawnAt >= FRAME) queueMicrotask(run);
     else requestAnimationFrame(run);
   };

@@ -148,6 +148,7 @@ export class Stream {
       this.tell();
       if (document.hidden) setTimeout(() => this.isLeader && this.restart(), QUIET_AFTER + 100);
     });
+    addEventListener("pageshow", () => this.state && this.tell());
     addEventListener("pagehide", () => this.channel.postMessage({ kind: "left", tab: this.tab }));
   }
 
@@ -236,7 +237,7 @@ export class Stream {
 
   /** @param {Message} message */
   broadcast(message) {
-    this.channel.postMessage({ kind: "message", message });
+    if (this.others.size) this.channel.postMessage({ kind: "message", message });
     this.deliver(message);
   }
 

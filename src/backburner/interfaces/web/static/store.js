@@ -2,7 +2,7 @@
 
 import { perFrame } from "./dom.js";
 import { ApiError, Stream, get } from "./net.js";
-import { announce, setClock, title, visibleText } from "./text.js";
+import { announce, number, setClock, title, visibleText } from "./text.js";
 
 /** @typedef {Record<string, any>} Row */
 
@@ -57,8 +57,28 @@ const assets = () => document.querySelector('meta[name="backburner"]')?.getAttri
 /** @param {Row} row */
 function take(row) {
   const old = store.rows.get(row.task_id);
-  if (old && isLive(old) && !isLive(row) && !row.parent_task) announce(`${visibleText(title(row))}: ${row.status}.`);
+  if (old && isLive(old) && !isLive(row) && !row.parent_task) announceEnd(row);
   store.rows.set(row.task_id, row);
+}
+
+const TOGETHER = 500; // milliseconds during which ends are collected before they are announced
+const BETWEEN = 3000; // milliseconds between two announcements of ends
+/** @type {Row[]} the tasks whose end was not announced yet */
+let justEnded = [];
+let announcedAt = -BETWEEN;
+
+/** Announce the end of a task, or how many have ended if there are several. @param {Row} row */
+function announceEnd(row) {
+  justEnded.push(row);
+  if (justEnded.length > 1) return;
+  const say = () => {
+    const failed = justEnded.filter(({ status }) => status === "failed").length;
+    if (justEnded.length === 1) announce(`${visibleText(title(row))}: ${row.status}.`);
+    else announce(`${number(justEnded.length)} tasks ended${failed ? `, ${number(failed)} of them failed` : ""}.`);
+    justEnded = [];
+    announcedAt = performance.now();
+  };
+  setTimeout(say, Math.max(TOGETHER, announcedAt + BETWEEN - performance.now()));
 }
 
 /** @param {Record<string, any>} [query] */

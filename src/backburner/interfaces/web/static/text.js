@@ -123,8 +123,9 @@ export function when(iso) {
 
 /** @param {number | null | undefined} cost */
 export const money = (cost) => (cost == null ? "" : cost > 0 && cost < 0.01 ? "<$0.01" : `$${cost.toFixed(2)}`);
+const NUMBER = new Intl.NumberFormat("en-US");
 /** @param {number | null | undefined} n */
-export const number = (n) => (n == null ? "" : n.toLocaleString("en-US"));
+export const number = (n) => (n == null ? "" : NUMBER.format(n));
 /** @param {number | null | undefined} n */
 export const bytes = (n) => (n == null ? "" : n < 1024 ? `${n} B` : n < 1048576 ? `${(n / 1024).toFixed(1)} KiB` : `${(n / 1048576).toFixed(1)} MiB`);
 

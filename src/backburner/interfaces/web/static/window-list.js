@@ -31,6 +31,7 @@ export class WindowList {
   /** @param {T[]} items */
   update(items) {
     const anchor = scrollY > 0 ? this.anchor() : null;
+    let top = this.element.getBoundingClientRect().top; // read before anything is written, which would need another layout
     this.items = items;
     this.nodes.clear();
     this.tops = [0];
@@ -38,9 +39,12 @@ export class WindowList {
     this.element.style.height = `${this.tops[items.length]}px`;
     if (anchor) {
       const index = items.findIndex((item) => this.options.key(item) === anchor.key);
-      if (index >= 0 && this.tops[index] !== anchor.top) scrollBy(0, this.tops[index] - anchor.top);
+      if (index >= 0 && this.tops[index] !== anchor.top) {
+        scrollBy(0, this.tops[index] - anchor.top);
+        top = this.element.getBoundingClientRect().top;
+      }
     }
-    this.draw();
+    this.draw(top);
   }
 
   /** The item with the focus, or the first one in the window. */
@@ -64,8 +68,9 @@ export class WindowList {
     return low;
   }
 
-  draw() {
-    const from = -this.element.getBoundingClientRect().top - OVERSCAN;
+  /** @param {number} [top] where the list begins in the window, if that is known */
+  draw(top = this.element.getBoundingClientRect().top) {
+    const from = -top - OVERSCAN;
     const to = from + innerHeight + 2 * OVERSCAN;
     const first = this.indexAt(Math.max(0, from));
     const last = Math.min(this.items.length - 1, this.indexAt(to));
