@@ -129,7 +129,7 @@ _HARMLESS_DOT_NAMES = frozenset([".", "..", ".gitkeep", ".keep"])
 # Names that look like secrets but are meant to be read: source code, and examples.
 _READABLE = (
     r"\.(py|pyi|pyc|js|cjs|mjs|jsx|ts|cts|mts|tsx|map|rs|go|c|cc|cpp|h|hpp|java|kt|class|rb|php|cs|swift|css|scss|html|md|rst|svg|snap"
-    r"|sh|sql|proto|vue|svelte|ex|exs|erl|hs|scala|lua|pl|r|ipynb|lock)$|[._-](example|sample|template|dist|defaults?|schema)(\.[a-z]+)?$"
+    r"|sh|sql|proto|vue|svelte|ex|exs|erl|hs|scala|lua|pl|r|ipynb|lock)$|[._-](example|sample|template|dist|defaults?|schema)(\.[a-z]+)?$|^/etc/passwd$"
 )
 _BACKUP_SUFFIX = r"(~|\.(bak|backup|old|orig|save|swp))+$"  # suffixes of backup copies
 _SECRET_VARIABLE = r"(?i)key|token|secret|passw|cred|auth|cookie|session"
@@ -154,6 +154,11 @@ def looks_secret(path: str) -> bool:
 def may_be_secret(path: str) -> bool:
     """Whether a file of this name is hidden in a sandbox. `path` is relative to the project."""
     return looks_secret(path) and re.search(_READABLE, path, re.IGNORECASE) is None
+
+
+def names_secret_variable(name: str) -> bool:
+    """Whether a variable of this name is likely to be a secret."""
+    return re.search(_SECRET_VARIABLE, name) is not None
 
 
 @functools.lru_cache(4096)
@@ -332,7 +337,8 @@ class CommandView:
                 is_path = "/" in text or text.startswith("~")
                 for path in self.paths(Word(text)) if is_path or may_be_secret(text) else ():
                     is_own = is_target and self.context.is_temporary(path)  # a sandbox has its own temporary files
-                    if is_own or not self.context.exists(path):
+                    in_other_home = text.startswith("~") and not self.context.is_visible(path)
+                    if is_own or not (self.context.exists(path) or in_other_home):
                         continue
                     is_read = self.name not in _SHOW_NO_CONTENT and not self.context.is_folder(path)
                     if is_read and may_be_secret(self.context.shortened(path)):
@@ -355,7 +361,9 @@ class CommandView:
         operator, target = redirect
         if self.context.confined:
             target = in_home(target)
-        if not target.plain:
+        if re.search(r"/dev/(tcp|udp)/", target.text):
+            yield Finding(Effect.NETWORK_CHANGE, f"connects to {target.text}")
+        elif not target.plain:
             yield Finding(Effect.UNKNOWN, f"redirects to {target.text}, which is only known when it runs")
         elif operator in (">&", "<&") and (target.text.isdigit() or target.text == "-"):
             return

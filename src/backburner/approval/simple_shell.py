@@ -206,7 +206,7 @@ def _double(line: str, index: int) -> tuple[str, bool, int]:
         if c == '"':
             return text, known, index + 1
         if c == "\\":
-            if line[index + 1 : index + 2] not in ('"', "\\"):
+            if line[index + 1 : index + 2] not in ('"', "\\", "$", "`"):
                 raise _NotSimple
             text, index = text + line[index + 1], index + 2
         elif c == "$":
