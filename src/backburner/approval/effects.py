@@ -138,6 +138,7 @@ _SHOW_NO_CONTENT = frozenset(
 )
 _ONLY_WRITE = frozenset(["tee", "touch", "mkdir"])
 _WRITE_LAST = frozenset(["cp", "mv", "install", "rsync"])
+_SYSTEM_LOGS = r"/var/log/(syslog|messages|kern\.log|dmesg|boot\.log|dpkg\.log|apt/history\.log)(\.\d)?"  # what journalctl shows, too
 _STANDARD_STREAMS = ("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "-")
 # Variables that change only the output. Every other variable may change what runs.
 _HARMLESS_VARIABLES = (
@@ -284,6 +285,9 @@ class CommandView:
         for path in self.paths(word):
             if may_be_secret(self.context.shortened(path)):
                 yield Finding(Effect.READS_SECRETS, f"may read a secret ({word.text})")
+            elif re.fullmatch(_SYSTEM_LOGS, path):
+                exists = self.context.exists(path)
+                yield Finding(Effect.READS_MACHINE if exists else Effect.READS, "reads the log of the system", path if exists else None)
             elif not self.context.inside(path) and not self.context.is_visible(path):
                 yield Finding(Effect.READS_OUTSIDE, f"reads {word.text}, outside the project")
             else:
@@ -338,7 +342,7 @@ class CommandView:
                 for path in self.paths(Word(text)) if is_path or may_be_secret(text) else ():
                     is_own = is_target and self.context.is_temporary(path)  # a sandbox has its own temporary files
                     in_other_home = text.startswith("~") and not self.context.is_visible(path)
-                    if is_own or not (self.context.exists(path) or in_other_home):
+                    if is_own or not (self.context.exists(path) or in_other_home) or re.fullmatch(_SYSTEM_LOGS, path):
                         continue
                     is_read = self.name not in _SHOW_NO_CONTENT and not self.context.is_folder(path)
                     if is_read and may_be_secret(self.context.shortened(path)):

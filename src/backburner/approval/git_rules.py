@@ -100,7 +100,7 @@ _KNOWN = {
     "checkout": r"-b|-q|--quiet|--no-track|-",
     "merge": r"--ff|--no-ff|--ff-only|--squash|--no-edit|-q|--quiet|-m|--message=.*|--stat|--no-stat|--continue",
     "cherry-pick": r"-x|--no-edit|-n|--no-commit",
-    "rebase": r"-q|--quiet|--autostash|--no-autostash|--continue",
+    "rebase": r"-q|--quiet|--onto|--autostash|--no-autostash|--continue",
     "notes": r"-m|--message=.*",
     "revert": r"--no-edit|-n|--no-commit",
     "mv": r"-v|-k|--verbose|--",
@@ -249,10 +249,11 @@ def _lists(verb: str, texts: list[str]) -> bool:
 
 
 def _is_plain_rebase(verb: str, words: list[Word]) -> bool:
-    """Whether it is `git rebase COMMIT`, or `--continue`: the commits before it are in the reflog."""
+    """Whether it is `git rebase COMMIT`, also with `--onto`, or `--continue`: the commits before it are in the reflog."""
     if _texts(words) == ["--continue"]:
         return verb == "rebase"
-    return verb == "rebase" and len([word for word in words if not re.fullmatch(_KNOWN["rebase"], word.text)]) == 1
+    operands = len([word for word in words if not re.fullmatch(_KNOWN["rebase"], word.text)])
+    return verb == "rebase" and (2 <= operands <= 3 if "--onto" in _texts(words) else operands == 1)
 
 
 def _adds_note(verb: str, words: list[Word]) -> bool:

@@ -20,7 +20,7 @@ from backburner.approval.effects import (
 )
 from backburner.approval.program_tables import CHANGES, DELETES
 from backburner.approval.service_rules import looks_up_packages, registry
-from backburner.approval.shell_parser import Word
+from backburner.approval.shell_parser import SimpleCommand, Word
 from backburner.approval.wrappers import Options
 from backburner.core.deferred_modules import re
 
@@ -233,7 +233,7 @@ def find(view: CommandView) -> Iterator[Finding]:
             yield Finding(Effect.OVERWRITES, f"'{text}' writes a file")
             index += 1
         elif text in _FIND_RUNS:
-            if view.context.confined and _is_outside(view, roots) and _changes_files(words[index + 1 :]):
+            if view.context.confined and _is_outside(view, roots) and changes_files(words[index + 1 :]):
                 yield Finding(Effect.WRITES_OUTSIDE, "changes the files it finds, outside the project")
             index = next(
                 (i for i in range(index + 1, len(words)) if words[i].text == ";" or (words[i].text == "+" and words[i - 1].text == "{}")),
@@ -252,7 +252,16 @@ def find(view: CommandView) -> Iterator[Finding]:
         index += 1
 
 
-def _changes_files(words: tuple[Word, ...]) -> bool:
+def searches_outside(parts: Iterable[SimpleCommand], view: CommandView) -> bool:
+    """Whether one of the commands of a line is a `find` that starts outside the project."""
+    return any(
+        _is_outside(view, itertools.takewhile(lambda word: not word.text.startswith(("-", "(", "!")), part.words[1:]))
+        for part in parts
+        if part.name in ("find", "fd", "fdfind")
+    )
+
+
+def changes_files(words: tuple[Word, ...]) -> bool:
     texts = [word.text for word in words]
     return bool({*texts[:1]} & _CHANGE_FILES) or (texts[:1] == ["sed"] and any(re.match(r"-\w*i|--in-place", text) for text in texts))
 

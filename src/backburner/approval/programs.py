@@ -37,7 +37,7 @@ from backburner.approval.program_tables import (
     SYSTEM_LIBRARIES,
 )
 from backburner.approval.shell_parser import COMPOUND, SimpleCommand, Word
-from backburner.approval.wrappers import RUNNERS, SHELLS, WRAPPERS, Options
+from backburner.approval.wrappers import RUNNERS, SHELLS, WRAPPERS, Options, found_names
 from backburner.core.deferred_modules import re
 
 _MAX_FOLDERS = 64
@@ -112,7 +112,7 @@ def effects_of(parts: list[SimpleCommand], context: CommandContext) -> list[tupl
     """Return each simple command with its effects. A `cd` applies to all commands: paths are resolved from every directory it may lead to."""
     folders, unresolved_target = folders_of(parts, context)
     if context.confined:
-        parts = _with_temporary_names(parts)
+        parts = _with_found_names(_with_temporary_names(parts))
     judged = []
     for part in parts:
         view = CommandView(part, context, folders)
@@ -129,6 +129,8 @@ def effects_of(parts: list[SimpleCommand], context: CommandContext) -> list[tupl
             findings.append(Finding(Effect.UNKNOWN, f"changes to {unresolved_target}, so its paths are not known"))
             if context.confined and unresolved_target.endswith(_OUTSIDE) and any(finding.effect in _CHANGES_FILES for finding in findings):
                 findings.append(Finding(Effect.WRITES_OUTSIDE, f"changes files in {unresolved_target}"))
+        if context.confined and part.inside[-1:] == ("xargs",) and rules.changes_files(part.words) and rules.searches_outside(parts, view):
+            findings.append(Finding(Effect.WRITES_OUTSIDE, "changes the files that find finds, outside the project"))
         judged.append((part, list(dict.fromkeys(findings))))
     if context.confined:
         return judged
@@ -168,6 +170,15 @@ def _with_temporary_names(parts: list[SimpleCommand]) -> list[SimpleCommand]:
         )
         for part in parts
     ]
+
+
+def _with_found_names(parts: list[SimpleCommand]) -> list[SimpleCommand]:
+    """In `find … | xargs rm`, replace what is only known when it runs by the pattern of the names that are found."""
+    if [part.name for part in parts] != ["find", "xargs", "rm"] or any(part.doubts for part in parts):
+        return parts
+    *before, rm = parts
+    found = found_names(parts[0].words[1:], [])
+    return [*before, rm._replace(words=(*rm.words[:-1], found))] if found and not rm.words[-1].known else parts
 
 
 def _dynamic_words(view: CommandView) -> list[Finding]:

@@ -91,6 +91,8 @@ def _is_refused(name: str, words: list[str], word: str) -> bool:
 
 def _reads(name: str, words: list[str]) -> bool:
     verb, second = [*words, "", ""][:2]
+    if name == "gh" and verb == "browse":
+        return bool({"-n", "--no-browser"} & set(words))
     if name == "gh":
         return second in _GH.get(verb, "").split()
     if name == "helm":

@@ -218,18 +218,18 @@ def _ends_exec(words: tuple[Word, ...], index: int) -> bool:
     return words[index].text == ";" or (words[index].text == "+" and words[index - 1].text == "{}")
 
 
-def _found_names(words: tuple[Word, ...]) -> Word | None:
-    """The pattern of all names that `find -exec rm` would delete below the current directory; None for other commands."""
+def found_names(words: tuple[Word, ...], runs: list[str]) -> Word | None:
+    """The pattern of all names that `find` finds below the current directory, if it runs only this; None if it is not known."""
     texts = [word.text for word in words]
     names = [after.text for word, after in itertools.pairwise(words) if word.text == "-name" and after.plain]
-    runs = [after for text, after in itertools.pairwise(texts) if text in _FIND_EXEC]
+    found_runs = [after for text, after in itertools.pairwise(texts) if text in _FIND_EXEC]
     roots = list(itertools.takewhile(lambda text: not text.startswith(("-", "(", "!")), texts))
     is_below = all(word.plain or word.text == "{}" for word in words) and all(
         not root.startswith(("/", "~")) and ".." not in root for root in roots
     )
     return (
         Word(names[0], pattern=True)
-        if is_below and len(names) == 1 and runs == ["rm"] and not {"-o", "-or", "!", "-not", "("} & set(texts)
+        if is_below and len(names) == 1 and found_runs == runs and not {"-o", "-or", "!", "-not", "("} & set(texts)
         else None
     )
 
@@ -239,7 +239,7 @@ def _find(part: SimpleCommand, words: tuple[Word, ...], depth: int) -> Iterator[
     while index < len(words):
         if words[index].known and words[index].text in _FIND_EXEC:
             end = next((i for i in range(index + 1, len(words)) if _ends_exec(words, i)), len(words))
-            found = _found_names(words) or Word("{}", known=False)
+            found = found_names(words, ["rm"]) or Word("{}", known=False)
             inner = _with_unknown(words[index + 1 : end], "{}")
             inner = tuple(found if word.text == "{}" else word for word in inner)
             doubts = ("it runs in the directory of each file it finds",) if words[index].text in ("-execdir", "-okdir") else ()
