@@ -30,6 +30,7 @@ _LITERAL = r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\""
 _SECRET = (
     r"['\"]((?:/root|/home/\w+|~)/\.(?:ssh|aws|gnupg|kube|docker|netrc|npmrc|pypirc|git-credentials|config/gh)[^'\"]*|/etc/shadow)['\"]"
 )
+_DELETED = r"\b(?:rmtree|rmSync|rmdirSync|unlinkSync|rm_rf?|rm_r|remove_tree|unlink|remove)\(?\s*['\"]((?!/tmp/)(?:/|~/|\.\./)[^'\"]*)['\"]"
 _DOCUMENT = r"<<-?[ \t]*(['\"]?)(\w+)\1[^\n]*\n(.*?)\n[ \t]*\2[ \t]*(?:\n|\)|$)"
 # Options whose value is a program, and what comes before it in the value.
 _RUNS_VALUE = {
@@ -138,7 +139,7 @@ def _rest(texts: list[str]) -> Iterator[str]:
 
 
 def in_code(code: str) -> Iterator[str]:
-    """The commands that code of an interpreter starts, the addresses that it requests, and the secrets that it names."""
+    """The commands that code of an interpreter starts, the addresses that it requests, the secrets that it names, and what it deletes outside."""
     for call in re.finditer(_CALLS, code):
         if sequence := re.match(rf"[\s\w.!]*[\s(\[{{,]*((?:(?:{_LITERAL})[\s,\[\]()]*)+)", code[call.end() : call.end() + 1000]):
             yield _joined(sequence.group(1))
@@ -146,6 +147,7 @@ def in_code(code: str) -> Iterator[str]:
     if re.search(_REQUESTS, code):
         yield from (f"curl {quoted([url])}" for url in re.findall(_URL, code))
     yield from (f"cat {path}" for path in re.findall(_SECRET, code))
+    yield from (f"rm -r {quoted([path])}" for path in re.findall(_DELETED, code))
 
 
 def _joined(literals: str) -> str:
