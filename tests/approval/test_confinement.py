@@ -30,7 +30,6 @@ def chosen(project: Path, line: str, *, trusted: bool = False) -> Sandbox:
         "cat > new.py <<'EOF'\nprint(1)\nEOF",
         "unknown-program --with-options",
         "python3 - <<'EOF'\nimport os\nEOF",
-        'eval "$(echo cm0gLXJmIC4K | base64 -d)"',
         "LD_PRELOAD=./x.so ls",
         "f() { ls; }; f",
     ],
@@ -323,7 +322,8 @@ def test_git_runs_beside_a_service_only_if_the_repository_cannot_make_it_run_pro
     ):
         for beside in ("gh pr view 12", "docker ps", "git commit -m x"):
             assert sandbox_verdict(project, f"{beside}; {line}", trusted=True).decision == "ask", line
-        assert not chosen(project, f"ps aux; {line}").processes
+        beside_processes = sandbox_verdict(project, f"ps aux; {line}").sandbox
+        assert beside_processes is None or not beside_processes.processes, line
     for line in (
         "git log --oneline -5",
         "git status -sb",

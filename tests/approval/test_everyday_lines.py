@@ -1,11 +1,12 @@
 """Lines of an ordinary day of development: which of them need approval, in a project that is trusted and in one that is not.
 
-The tables are `everyday_lines.tsv` and `everyday_lines_more.tsv`: a class, where the line asks, and the line. Classes: `a` only looks, `t` runs
-the code of the project, `e` edits files of the project, `k` should be decided by a person. The second table was written without
-knowing how the gate decides.
+The tables are `everyday_lines*.tsv`: a class, where the line asks, and the line. Classes: `a` only looks, `t` runs the code of the project,
+`e` edits files of the project, `k` should be decided by a person. The second and third table were written without knowing how the gate
+decides; the third one is about many languages and tools.
 """
 
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import NamedTuple
@@ -32,22 +33,30 @@ def _unescaped(text: str) -> str:
     return "\\".join(piece.replace("\\n", "\n") for piece in text.split("\\\\"))
 
 
-TABLES = {name: _read(name) for name in ("everyday_lines.tsv", "everyday_lines_more.tsv")}
+TABLES = {name: _read(name) for name in ("everyday_lines.tsv", "everyday_lines_more.tsv", "everyday_lines_tools.tsv")}
+_RUNS_TOOL = re.compile(r"(?:npx|bunx|npm exec --) (?:--no-install )?([\w@][\w@./-]*)")
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project with two commits, a branch to switch to, and the tools that npx runs."""
+    """A project with two commits, a branch to switch to, the main branch of a remote, and the tools that npx runs."""
     project = make_project(tmp_path_factory.mktemp("everyday"))
     for name in ("out", "notes"):
         (project / name).unlink()
     (project / "src/app.py").write_text("def handler(): ...\n")
     (project / "src/settings.py").write_text("DEBUG = True\n")
     (project / "node_modules/.bin").mkdir(parents=True)
-    for name in ("tsc", "eslint", "vitest", "jest", "prettier", "playwright"):
-        (project / "node_modules/.bin" / name).touch()
+    for tool in (tool for table in TABLES.values() for line in table if line.kind != "k" for tool in _RUNS_TOOL.findall(line.text)):
+        (project / "node_modules/.bin" / os.path.basename(tool)).touch()
     environ = {"PATH": os.environ["PATH"], "HOME": str(project)}
-    for words in ("add src", "-c user.name=a -c user.email=a@b commit -q -m two", "branch topic", "switch -q topic", "switch -q main"):
+    for words in (
+        "add src",
+        "-c user.name=a -c user.email=a@b commit -q -m two",
+        "branch topic",
+        "switch -q topic",
+        "switch -q main",
+        "update-ref refs/remotes/origin/main HEAD",
+    ):
         subprocess.run(["git", "-C", str(project), *words.split()], check=True, env=environ, capture_output=True)
     return project
 

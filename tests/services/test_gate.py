@@ -25,6 +25,15 @@ def _suspend_changed_script(home_cli: HomeCli) -> str:
     return task_id
 
 
+def test_check_names_only_commands(home_cli: HomeCli) -> None:
+    """A line that cannot be read as simple commands is a doubt, and no further command."""
+    line = "sleep 0 & kill $!"
+    shown = home_cli.cli("check", "--shell", "--", line).stdout
+    assert [row for row in shown.splitlines() if "would run" in row] == ["  would run: sleep 0", "  would run: kill $!"]
+    parts = json.loads(home_cli.cli("check", "--json", "--shell", "--", line).stdout)["parts"]
+    assert [part["command"] for part in parts] == ["sleep 0", "kill $!"]
+
+
 def test_check_prints_the_verdict_and_runs_nothing(home_cli: HomeCli) -> None:
     home_cli.configure(NO_TERMINAL)
     checked = home_cli.cli("check", "--json", "--shell", "--", "ls; rm -rf ../src")

@@ -27,7 +27,9 @@ def test_a_bubblewrap_of_the_system_without_overlays_gives_way_to_one_with_them(
     packaged = find_support(home)
     assert packaged.bubblewrap and packaged.overlay, packaged.reason
     old = tmp_path / "bwrap"
-    old.write_text(f'#!/bin/sh\ncase " $* " in *" --overlay"*) echo "Unknown option" >&2; exit 1 ;; esac\nexec {packaged.bubblewrap} "$@"\n')
+    old.write_text(
+        f'#!/bin/sh\ncase " $* " in *" --overlay"*) echo "Unknown option" >&2; exit 1 ;; esac\nexec {packaged.bubblewrap} "$@"\n'
+    )
     old.chmod(0o755)
     monkeypatch.setattr(sandbox_support.processes, "executable_of", lambda *_: str(old))
     assert find_support(home) == packaged

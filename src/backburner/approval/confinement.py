@@ -7,7 +7,7 @@ from backburner.approval.effects import OPENS_FILES, OWN_PROCESS, OWN_SERVER, RU
 from backburner.core.sandbox import Level, Network, Sandbox, Support, View
 
 # What leaves every sandbox, or what a person should decide.
-_LEAVES = frozenset(
+LEAVES = frozenset(
     [Effect.READS_OUTSIDE, Effect.READS_SECRETS, Effect.WRITES_OUTSIDE, Effect.NETWORK_CHANGE, Effect.PRIVILEGE, Effect.INSTALLS]
     + [Effect.PUBLISHES, Effect.PROCESSES, Effect.PROTECTED, Effect.DISCARDS]
 )
@@ -43,7 +43,7 @@ def choose(
     if support.level is Level.NONE:
         raise NeedsApproval(f"there is no sandbox on this machine ({support.reason})")
     findings = _within_the_line(findings, full=support.level is Level.FULL, listens=listens, background=background)
-    if leaving := _details(findings, _LEAVES):
+    if leaving := _details(findings, LEAVES):
         raise NeedsApproval(*leaving)
     kinds = {finding.effect for finding in findings}
     view = View.READ_ONLY if kinds <= _KNOWN and not listens else _view(support, trusted=trusted)

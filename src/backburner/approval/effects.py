@@ -129,7 +129,7 @@ _HARMLESS_DOT_NAMES = frozenset([".", "..", ".gitkeep", ".keep"])
 # Names that look like secrets but are meant to be read: source code, and examples.
 _READABLE = (
     r"\.(py|pyi|pyc|js|cjs|mjs|jsx|ts|cts|mts|tsx|map|rs|go|c|cc|cpp|h|hpp|java|kt|class|rb|php|cs|swift|css|scss|html|md|rst|svg|snap"
-    r"|sh|sql|proto|vue|svelte|ex|exs|erl|hs|scala|lua|pl|r|ipynb|lock)$|[._-](example|sample|template|dist|defaults?|schema)(\.[a-z]+)?$"
+    r"|sh|sql|proto|vue|svelte|ex|exs|erl|hs|scala|lua|pl|r|ipynb|lock)$|[._-](example|sample|template|dist|defaults?|schema)(\.[a-z]+)?$|^/etc/passwd$"
 )
 _BACKUP_SUFFIX = r"(~|\.(bak|backup|old|orig|save|swp))+$"  # suffixes of backup copies
 _SECRET_VARIABLE = r"(?i)key|token|secret|passw|cred|auth|cookie|session"
@@ -138,6 +138,7 @@ _SHOW_NO_CONTENT = frozenset(
 )
 _ONLY_WRITE = frozenset(["tee", "touch", "mkdir"])
 _WRITE_LAST = frozenset(["cp", "mv", "install", "rsync"])
+_SYSTEM_LOGS = r"/var/log/(syslog|messages|kern\.log|dmesg|boot\.log|dpkg\.log|apt/history\.log)(\.\d)?"  # what journalctl shows, too
 _STANDARD_STREAMS = ("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "-")
 # Variables that change only the output. Every other variable may change what runs.
 _HARMLESS_VARIABLES = (
@@ -154,6 +155,11 @@ def looks_secret(path: str) -> bool:
 def may_be_secret(path: str) -> bool:
     """Whether a file of this name is hidden in a sandbox. `path` is relative to the project."""
     return looks_secret(path) and re.search(_READABLE, path, re.IGNORECASE) is None
+
+
+def names_secret_variable(name: str) -> bool:
+    """Whether a variable of this name is likely to be a secret."""
+    return re.search(_SECRET_VARIABLE, name) is not None
 
 
 @functools.lru_cache(4096)
@@ -279,6 +285,9 @@ class CommandView:
         for path in self.paths(word):
             if may_be_secret(self.context.shortened(path)):
                 yield Finding(Effect.READS_SECRETS, f"may read a secret ({word.text})")
+            elif re.fullmatch(_SYSTEM_LOGS, path):
+                exists = self.context.exists(path)
+                yield Finding(Effect.READS_MACHINE if exists else Effect.READS, "reads the log of the system", path if exists else None)
             elif not self.context.inside(path) and not self.context.is_visible(path):
                 yield Finding(Effect.READS_OUTSIDE, f"reads {word.text}, outside the project")
             else:
@@ -332,7 +341,8 @@ class CommandView:
                 is_path = "/" in text or text.startswith("~")
                 for path in self.paths(Word(text)) if is_path or may_be_secret(text) else ():
                     is_own = is_target and self.context.is_temporary(path)  # a sandbox has its own temporary files
-                    if is_own or not self.context.exists(path):
+                    in_other_home = text.startswith("~") and not self.context.is_visible(path)
+                    if is_own or not (self.context.exists(path) or in_other_home) or re.fullmatch(_SYSTEM_LOGS, path):
                         continue
                     is_read = self.name not in _SHOW_NO_CONTENT and not self.context.is_folder(path)
                     if is_read and may_be_secret(self.context.shortened(path)):
@@ -355,7 +365,9 @@ class CommandView:
         operator, target = redirect
         if self.context.confined:
             target = in_home(target)
-        if not target.plain:
+        if re.search(r"/dev/(tcp|udp)/", target.text):
+            yield Finding(Effect.NETWORK_CHANGE, f"connects to {target.text}")
+        elif not target.plain:
             yield Finding(Effect.UNKNOWN, f"redirects to {target.text}, which is only known when it runs")
         elif operator in (">&", "<&") and (target.text.isdigit() or target.text == "-"):
             return

@@ -68,6 +68,14 @@ _RUNS = {"grep": r"-\w*O|--o|--textc"}  # options that do
 _RUNS_FOR_OTHERS = r"--ext|--textc"
 _OPENS = r"--no-index|--contents|-f|--file|-F|-O|-S$|/|.*\.\."  # options and names with which git prints files outside the repository
 _OPTIONS_WITH_VALUE = ("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--super-prefix", "--config-env")
+# Settings that name a program, and names of programs that only show text.
+_NAMES_PROGRAM = (
+    r"(?i)core\.(pager|editor|sshcommand|fsmonitor|hookspath|askpass|gitproxy)|(pager|alias)\..*|diff\.external|sequence\.editor|gpg\.program"
+    r"|(diff|merge|filter|difftool|mergetool|gpg|credential|remote|sendemail|web|man|browser|interactive|trailer)\..*"
+    r"(command|textconv|driver|clean|smudge|process|cmd|path|program|helper|editor|difffilter|receivepack|uploadpack)|credential\.helper"
+)
+_HARMLESS_SETTINGS = r"(?i)(user\.(name|email)|color\.\w+|core\.quotepath|advice\.\w+|log\.\w+|commit\.gpgsign|tag\.gpgsign)=[\w .@<>+:-]*"
+SHOWS_TEXT = r"(?i)(cat|less|more|delta|bat|true|false|:|vi|vim|nano)?( -\w+)*"
 _HARMLESS_OPTIONS = ("--no-pager", "-P", "--no-optional-locks", "--literal-pathspecs", "--no-replace-objects")
 # The hooks that git runs for these commands, and those that `--no-verify` turns off. A setting may name hooks in another folder.
 _ANY_HOOKS = ("reference-transaction", "post-index-change", "core.hooksPath")
@@ -83,7 +91,7 @@ _VERIFIES = frozenset(["pre-commit", "commit-msg"])
 # Options of the commands that may change the git folder. Others require approval.
 _KNOWN = {
     "add": r"-A|--all|-u|--update|-v|--verbose|-N|--intent-to-add|--",
-    "commit": r"-[aqvs]*m?|--all|--message=.*|--message|--amend|--no-edit|--allow-empty|--quiet|--signoff|--no-verify|-n|-F|--file|--file=.*|-|--",
+    "commit": r"-[aqvs]*m?|--all|--message=.*|--message|--amend|--no-edit|--allow-empty|--quiet|--signoff|--no-verify|-n|--fixup=[^:]+|--author=.*|--date=.*|--no-gpg-sign|--reset-author|--dry-run|-F|--file|--file=.*|-|--",
     "reset": r"-q|--quiet|--mixed|--soft|--",
     "stash": r"-m|--message|-u|--include-untracked|-k|--keep-index|-q|--quiet|-p|--stat|--",
     "switch": r"-c|--create|-q|--quiet|--no-track|--detach|-",
@@ -92,7 +100,7 @@ _KNOWN = {
     "checkout": r"-b|-q|--quiet|--no-track|-",
     "merge": r"--ff|--no-ff|--ff-only|--squash|--no-edit|-q|--quiet|-m|--message=.*|--stat|--no-stat|--continue",
     "cherry-pick": r"-x|--no-edit|-n|--no-commit",
-    "rebase": r"-q|--quiet|--autostash|--no-autostash|--continue",
+    "rebase": r"-q|--quiet|--onto|--autostash|--no-autostash|--continue",
     "notes": r"-m|--message=.*",
     "revert": r"--no-edit|-n|--no-commit",
     "mv": r"-v|-k|--verbose|--",
@@ -107,9 +115,12 @@ def git(view: CommandView) -> Iterator[Finding]:
     words, special = list(view.words), False
     while words and words[0].text.startswith("-"):
         option = words.pop(0).text
-        special = special or option not in _HARMLESS_OPTIONS
-        if option in _OPTIONS_WITH_VALUE and words:
-            words.pop(0)
+        value = words.pop(0).text if option in _OPTIONS_WITH_VALUE and words else ""
+        special = special or not (option in _HARMLESS_OPTIONS or (option == "-c" and re.fullmatch(_HARMLESS_SETTINGS, value)))
+        if option == "-c" and _makes_git_run(value):
+            yield Finding(Effect.PROTECTED, f"sets {value.partition('=')[0]}, which makes git run a program")
+        elif option.startswith("--exec-path=") or (option == "--exec-path" and value):
+            yield Finding(Effect.PROTECTED, "makes git run programs of another folder")
     if special:
         yield Finding(Effect.UNKNOWN, "an option before the git subcommand can change what runs")
     if not words:
@@ -125,6 +136,10 @@ def git(view: CommandView) -> Iterator[Finding]:
         yield from _adds(view, verb, rest)
     elif (verb in _DISCARDS and not _only_shows_what_it_would_discard(verb, _texts(rest))) or _discards(verb, _texts(rest)):
         yield Finding(Effect.DISCARDS, f"git {verb} can discard work")
+    elif verb == "archive" and any(text.startswith("--remote") for text in _texts(rest)):
+        yield Finding(Effect.NETWORK_CHANGE, "git archive connects to another machine")
+    elif verb.startswith("credential"):
+        yield Finding(Effect.READS_SECRETS, f"git {verb} shows or changes passwords")
     elif verb == "config" and not _reads_settings(_texts(rest)):
         yield Finding(Effect.PROTECTED, "changes the settings of git")
     elif verb in _REWRITES and not _lists(verb, _texts(rest)) and not _is_plain_rebase(verb, rest) and not _adds_note(verb, rest):
@@ -136,10 +151,40 @@ def git(view: CommandView) -> Iterator[Finding]:
         yield from _adds(view, verb, rest)
     elif verb == "remote" and _texts(rest)[:1] not in ([], ["-v"], ["show"], ["get-url"]):
         yield Finding(Effect.PROTECTED, "changes the settings of git")
+    elif program := _named_program(verb, rest):
+        yield Finding(Effect.PROTECTED, f"makes git run {program}")
     elif verb == "apply":
         yield Finding(Effect.EDITS, "changes files")
     else:
         yield from _reads(view, verb, rest)
+
+
+def _stores(view: CommandView, words: list[Word]) -> Iterator[Finding]:
+    """`--output=FILE` of the commands that show differences."""
+    for word, after in zip(words, (*words[1:], None), strict=False):
+        if word.text.startswith("--output="):
+            yield from view.writes(word._replace(text=word.text.partition("=")[2]))
+        elif word.text == "--output" and after:
+            yield from view.writes(after)
+
+
+def _named_program(verb: str, words: list[Word]) -> str | None:
+    """The program that an option of a subcommand makes git run: `grep -O PAGER`, `difftool -x PROGRAM`."""
+    options = {"grep": r"-O(.*)|--open-files-in-pager=(.*)", "difftool": r"-x(.*)|--extcmd=?(.*)"}.get(verb)
+    for word, after in zip(words if options else (), (*words[1:], Word("")), strict=False):
+        if (found := re.fullmatch(options or "", word.text)) and (
+            program := next(filter(None, found.groups()), after.text if verb == "difftool" else "")
+        ):
+            return program if re.fullmatch(SHOWS_TEXT, program) is None else None
+    return None
+
+
+def _makes_git_run(setting: str) -> bool:
+    name, _, value = setting.partition("=")
+    is_alias = name.casefold().startswith("alias.")
+    return re.fullmatch(_NAMES_PROGRAM, name) is not None and (
+        value.startswith("!") if is_alias else re.fullmatch(SHOWS_TEXT, value) is None
+    )
 
 
 def _reads(view: CommandView, verb: str, words: list[Word]) -> Iterator[Finding]:
@@ -155,6 +200,11 @@ def _reads(view: CommandView, verb: str, words: list[Word]) -> Iterator[Finding]
     named = [word.text.rpartition(":")[2] for word in words if ":" in word.text]
     if secret := next((name for name in named if may_be_secret(name)), None):
         yield Finding(Effect.READS_SECRETS, f"may read a secret ({secret})")
+    if verb in ("log", "diff", "show"):
+        yield from _stores(view, words)
+    if verb == "diff" and "--no-index" in _texts(words):
+        yield from view.reads([word for word in words if not word.text.startswith("-")])
+        return
     if verb not in ("show", "diff", "cat-file") or (verb == "cat-file" and words[:1] and words[0].text in ("-t", "-s", "-e")):
         return
     if verb == "cat-file" and words[:1] and words[0].text in ("blob", "commit", "tree", "tag"):
@@ -199,10 +249,11 @@ def _lists(verb: str, texts: list[str]) -> bool:
 
 
 def _is_plain_rebase(verb: str, words: list[Word]) -> bool:
-    """Whether it is `git rebase COMMIT`, or `--continue`: the commits before it are in the reflog."""
+    """Whether it is `git rebase COMMIT`, also with `--onto`, or `--continue`: the commits before it are in the reflog."""
     if _texts(words) == ["--continue"]:
         return verb == "rebase"
-    return verb == "rebase" and len([word for word in words if not re.fullmatch(_KNOWN["rebase"], word.text)]) == 1
+    operands = len([word for word in words if not re.fullmatch(_KNOWN["rebase"], word.text)])
+    return verb == "rebase" and (2 <= operands <= 3 if "--onto" in _texts(words) else operands == 1)
 
 
 def _adds_note(verb: str, words: list[Word]) -> bool:

@@ -8,8 +8,9 @@ import os
 from collections.abc import Sequence
 from enum import StrEnum
 
-from backburner.approval.confinement import SHOWS, NeedsApproval, choose
+from backburner.approval.confinement import LEAVES, SHOWS, NeedsApproval, choose
 from backburner.approval.effects import CommandContext, Effect, Finding, injects
+from backburner.approval.hidden_commands import commands_in
 from backburner.approval.programs import effects_of
 from backburner.approval.shell_parser import SimpleCommand, parse_commands
 from backburner.core.deferred_modules import re
@@ -157,6 +158,9 @@ def _judge_for_sandbox(
 ) -> Verdict:
     parts = [part for part in parse_commands(submission.spec.command.words, submission.spec.command.shell) if part != SimpleCommand()]
     judged, verdicts = _apply_rules(parts, context, _injected_variables(submission, context), rules)
+    hidden = _leaving(commands_in(parts, submission.spec.command.words[0] if submission.spec.command.shell else None), context)
+    judged += hidden
+    verdicts += [_decide(part, findings, rules) for part, findings in hidden]
     kinds = tuple(sorted({str(finding.effect) for _, found in judged for finding in found}))
     if decided := [verdict for verdict in verdicts if verdict[0] not in (DEFAULT_RULE, HARMLESS_RULE)]:
         rule, part, findings = max(decided, key=lambda verdict: _PRIORITY[verdict[0].decision])
@@ -205,8 +209,17 @@ def _judge_for_sandbox(
     )
 
 
+def _leaving(parts: Sequence[SimpleCommand], context: CommandContext) -> list[tuple[SimpleCommand, Sequence[Finding]]]:
+    """Return the commands in text that other programs run, with those of their effects that leave the sandbox."""
+    judged = effects_of(list(parts), context) if parts else []
+    leaving = [(part, [finding for finding in found if finding.effect in LEAVES | {Effect.UNREADABLE}]) for part, found in judged]
+    return [(part, findings) for part, findings in leaving if findings]
+
+
 def _is_sandboxed(findings: Sequence[Finding], settings: SandboxSettings, context: CommandContext, submission: Submission) -> bool:
     """Whether it would run in a sandbox if the project were trusted."""
+    if any(finding.effect is Effect.UNREADABLE for finding in findings):
+        return False
     listens = submission.spec.command.ready_when is not None
     try:
         choose(

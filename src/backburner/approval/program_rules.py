@@ -7,10 +7,20 @@ import itertools
 import os
 from collections.abc import Iterable, Iterator
 
-from backburner.approval.effects import OPENS_FILES, OWN_SERVER, CommandView, Effect, Finding, in_home, injects
+from backburner.approval.effects import (
+    OPENS_FILES,
+    OWN_SERVER,
+    CommandView,
+    Effect,
+    Finding,
+    in_home,
+    injects,
+    may_be_secret,
+    names_secret_variable,
+)
 from backburner.approval.program_tables import CHANGES, DELETES
 from backburner.approval.service_rules import looks_up_packages, registry
-from backburner.approval.shell_parser import Word
+from backburner.approval.shell_parser import SimpleCommand, Word
 from backburner.approval.wrappers import Options
 from backburner.core.deferred_modules import re
 
@@ -83,6 +93,21 @@ def env(view: CommandView) -> Iterator[Finding]:
         yield from print_environment(view)
     else:
         yield Finding(Effect.HARMLESS, "runs the command that follows")
+
+
+def printenv_in_sandbox(view: CommandView) -> Iterator[Finding]:
+    """A sandbox has few variables, and none that are secret; who asks for one by name needs approval."""
+    yield Finding(Effect.HARMLESS, "prints variables of the sandbox")
+    if secret := next((word.text for word in view.words if names_secret_variable(word.text)), None):
+        yield Finding(Effect.READS_SECRETS, f"prints {secret}, which looks like a secret")
+
+
+def traces(view: CommandView) -> Iterator[Finding]:
+    """Debuggers and tracers can start a program, or attach to one that runs."""
+    texts = [word.text for word in view.words]
+    if view.name in ("gcore", "pstack") or any(re.match(r"-p\d*$|--pid|--attach-pid|--attach|dump$", text) for text in texts):
+        yield Finding(Effect.PROCESSES, f"'{view.name}' attaches to another process")
+    yield Finding(Effect.UNKNOWN, f"'{view.name}' runs another program")
 
 
 def uniq(view: CommandView) -> Iterator[Finding]:
@@ -208,7 +233,7 @@ def find(view: CommandView) -> Iterator[Finding]:
             yield Finding(Effect.OVERWRITES, f"'{text}' writes a file")
             index += 1
         elif text in _FIND_RUNS:
-            if view.context.confined and _is_outside(view, roots) and _changes_files(words[index + 1 :]):
+            if view.context.confined and _is_outside(view, roots) and changes_files(words[index + 1 :]):
                 yield Finding(Effect.WRITES_OUTSIDE, "changes the files it finds, outside the project")
             index = next(
                 (i for i in range(index + 1, len(words)) if words[i].text == ";" or (words[i].text == "+" and words[i - 1].text == "{}")),
@@ -218,6 +243,8 @@ def find(view: CommandView) -> Iterator[Finding]:
             index += 1
             if index >= len(words) or not words[index].plain:
                 yield Finding(Effect.UNKNOWN, f"the value of {text} is only known when it runs")
+            elif text in ("-name", "-iname") and _FIND_RUNS & {word.text for word in words} and may_be_secret(words[index].text):
+                yield Finding(Effect.READS_SECRETS, f"may read a secret ({words[index].text})")
             if text == "-newer":
                 yield from view.reads(words[index : index + 1])
         elif text not in _FIND_FLAGS:
@@ -225,7 +252,16 @@ def find(view: CommandView) -> Iterator[Finding]:
         index += 1
 
 
-def _changes_files(words: tuple[Word, ...]) -> bool:
+def searches_outside(parts: Iterable[SimpleCommand], view: CommandView) -> bool:
+    """Whether one of the commands of a line is a `find` that starts outside the project."""
+    return any(
+        _is_outside(view, itertools.takewhile(lambda word: not word.text.startswith(("-", "(", "!")), part.words[1:]))
+        for part in parts
+        if part.name in ("find", "fd", "fdfind")
+    )
+
+
+def changes_files(words: tuple[Word, ...]) -> bool:
     texts = [word.text for word in words]
     return bool({*texts[:1]} & _CHANGE_FILES) or (texts[:1] == ["sed"] and any(re.match(r"-\w*i|--in-place", text) for text in texts))
 
@@ -282,13 +318,15 @@ def sed_in_sandbox(view: CommandView) -> Iterator[Finding]:
         yield Finding(Effect.EDITS, "sed -i changes files in place")
         for word in operands[1:]:
             yield from view.writes(word)
+    for file in (found for script in scripts for found in re.findall(r"(?:^|[/|,#;}\d$])[gpiIme\d]*w[ \t]+([^\n;}]+)", script.text)):
+        yield from view.writes(in_home(Word(file.strip(), pattern=file.startswith("~"))))
     yield Finding(Effect.READS, "reads inside the project", OPENS_FILES if set(operands) - set(scripts) else None)
 
 
 # What a build or a test makes again.
 _GENERATED = (
     r"(build|dist|out|target|node_modules|__pycache__|\.pytest_cache|\.mypy_cache|\.ruff_cache|\.tox|\.nox|coverage|htmlcov|\.coverage|\.next|\.nuxt|\.turbo"
-    r"|\.parcel-cache|\.svelte-kit|\.cache|\.eggs|tmp|temp|.+\.egg-info|.+\.pyc|.+\.o|.+\.log|.+\.tmp)"
+    r"|\.parcel-cache|\.svelte-kit|\.cache|\.eggs|tmp|temp|\.DS_Store|Thumbs\.db|.+\.(egg-info|pyc|pyo|o|obj|log|tmp|class|map|swp|gcda|gcno|profraw))"
 )
 
 
@@ -299,7 +337,11 @@ def deletes(view: CommandView) -> Iterator[Finding]:
     shown = " ".join(word.text for word in operands) or "files"
     yield from view.edits([*operands, Word(".")])
     named = all(word.known and _can_be_deleted(view, word, recursive) for word in operands)
-    if any(not view.context.inside(path) for word in operands if word.known for path in view.paths(word)):
+
+    def is_own(path: str) -> bool:
+        return view.context.inside(path) or (not recursive and view.context.is_temporary(path))
+
+    if any(not is_own(path) for word in operands if word.known for path in view.paths(word)):
         yield Finding(Effect.WRITES_OUTSIDE, f"deletes {shown}, outside the project")
     elif operands and named and view.name in ("rm", "rmdir", "unlink"):
         yield Finding(Effect.EDITS, f"deletes {shown}")
@@ -309,7 +351,9 @@ def deletes(view: CommandView) -> Iterator[Finding]:
 
 def _can_be_deleted(view: CommandView, word: Word, recursive: bool) -> bool:
     if word.pattern:
-        return re.fullmatch(_GENERATED, os.path.basename(word.text)) is not None and not set(word.text) & set("~{")
+        folder, name = os.path.split(word.text)
+        is_generated = bool(re.fullmatch(_GENERATED, name) or (recursive and re.fullmatch(_GENERATED, os.path.basename(folder))))
+        return is_generated and not set(word.text) & set("~{") and ".." not in folder
     if all(not view.context.is_folder(path) for path in view.paths(word)):
         return True
     return view.name == "rmdir" or (recursive and re.fullmatch(_GENERATED, os.path.basename(word.text.rstrip("/"))) is not None)
@@ -317,8 +361,13 @@ def _can_be_deleted(view: CommandView, word: Word, recursive: bool) -> bool:
 
 def npx(view: CommandView) -> Iterator[Finding]:
     """`npx TOOL` runs a tool of the project. If the project does not have it, npx asks its registry for it, also with `--no-install`."""
-    words = [word for word in view.words if word.text not in ("--no-install", "--no")]
+    words = [word for word in view.words if word.text not in ("--no-install", "--no", "--")]
+    if view.name == "npm":  # npm exec
+        words = words[1:]
     tool = words[0].text if words and words[0].plain else ""
+    if tool in ("--version", "-v", "--help"):
+        yield Finding(Effect.PROJECT_CODE, "prints")
+        return
     installed = re.fullmatch(r"[\w@./-]+", tool) and any(
         view.context.exists(os.path.join(folder, "node_modules/.bin", os.path.basename(tool)))
         for start in view.folders
@@ -355,7 +404,11 @@ def terraform(view: CommandView) -> Iterator[Finding]:
     verb = view.words[0] if view.words else None
     if verb and verb.plain and verb.text == "fmt":
         yield Finding(Effect.EDITS, "formats files")
-    elif verb and verb.plain and verb.text in ("validate", "version", "-version", "--version", "-v"):
+    elif verb and verb.plain and " ".join(word.text for word in view.words[:2]) in ("workspace list", "workspace show"):
+        yield Finding(Effect.PROJECT_CODE, "lists workspaces")
+    elif (
+        verb and verb.plain and verb.text in ("validate", "version", "-version", "--version", "-v", "providers", "graph", "-help", "--help")
+    ):
         yield Finding(Effect.PROJECT_CODE, "runs the providers that the project has downloaded")
     else:
         yield Finding(Effect.NETWORK_CHANGE, f"'{view.name}' connects to other machines or containers")
@@ -434,7 +487,9 @@ def listens(view: CommandView) -> bool:
 
 
 _DELIVERY = r"(.+[:_-])?(deploy|publish|upload|provision|rollback)([:_-].+)?"
-_RUN_TARGETS = frozenset(["make", "gmake", "just", "task", "rake", "mage", "invoke", "inv", "poe", "gradle", "gradlew", "ant"])
+_RUN_TARGETS = frozenset(
+    ["mvn", "mvnw", "make", "gmake", "just", "task", "rake", "mage", "invoke", "inv", "poe", "gradle", "gradlew", "ant"]
+)
 _RUN_SCRIPTS = frozenset(["npm", "pnpm", "yarn", "bun"])
 _RUN_FILES = frozenset(["sh", "bash", "dash", "zsh", "python", "python3", "node", "ruby", "php", "perl"])
 
@@ -449,12 +504,18 @@ def delivers(view: CommandView) -> list[Finding]:
     else:
         files = texts[:1] if view.name in _RUN_FILES else [view.part.name or ""] if "/" in (view.part.name or "") else []
         named = [name for text in files if (name := os.path.basename(text).partition(".")[0]) in ("deploy", "publish")]
-    return [Finding(Effect.PUBLISHES, f"'{text}' delivers to other machines") for text in named if re.fullmatch(_DELIVERY, text)]
+    pattern = rf"{_DELIVERY}|release:.*" if view.name in ("mvn", "mvnw") else _DELIVERY
+    return [Finding(Effect.PUBLISHES, f"'{text}' delivers to other machines") for text in named if re.fullmatch(pattern, text)]
+
+
+_MIGRATES = frozenset(["alembic", "aerich", "dbmate", "goose", "yoyo", "diesel"])  # their `upgrade` changes a database of the project
 
 
 def installs(view: CommandView, words: Iterable[Word]) -> Iterator[Finding]:
     """A program that is not known, with a verb that means the same for almost every program."""
     verb = next(iter(words), Word(""))
+    if view.name in _MIGRATES:
+        return
     if verb.plain and verb.text in ("install", "uninstall", "upgrade", "self-update"):
         yield Finding(Effect.INSTALLS, f"'{view.name} {verb.text}' installs or downloads packages")
     elif verb.plain and verb.text in ("login", "logout", "deploy", "publish", "push", "upload"):
@@ -603,11 +664,14 @@ _CURL_FLAGS = frozenset(
         "--no-progress-meter",
     ]
 )
+_READING_HEADER = (  # others could make a server change something
+    r"(?i)(accept[\w-]*|content-type|user-agent|cache-control|origin|referer|authorization|range|if-[\w-]+|x-request-id):[^\r\n]*"
+)
 _CURL_VALUES = frozenset(["-m", "--max-time", "--connect-timeout", "--retry", "-A", "--user-agent", "-w", "--write-out"])
-_LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
+_LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1", "0.0.0.0"))
 
 
-_OWN_URL = r"[\"']?(https?://)?(localhost|127\.0\.0\.1|\[::1\])(:(\d+|\$\w+|\$\{\w+\}))?([/?#].*)?"
+_OWN_URL = r"[\"']?(https?://)?(localhost|127\.0\.0\.1|0\.0\.0\.0|\[::1\])(:(\d+|\$\w+|\$\{\w+\}))?([/?#].*)?"
 
 
 def curl(view: CommandView) -> Iterator[Finding]:
@@ -623,10 +687,16 @@ def _may_be_value(before: Word | None, word: Word) -> bool:
     return word.text.startswith("-") or (before is not None and re.fullmatch(r"-\w*[XdHFmowuAbc]|--[a-z][a-z-]+", before.text) is not None)
 
 
+def without_pattern(view: CommandView, word: Word) -> Word:
+    """An address with an unquoted `?`, which no file matches, is passed on as it is."""
+    is_address = word.known and word.pattern and re.fullmatch(r"(https?://\[::1\])?[^*\[\]{}~\\]+", word.text) is not None
+    return Word(word.text) if is_address and not any(view.context.matches(folder, word.text) for folder in view.folders) else word
+
+
 def _curl(view: CommandView) -> Iterator[Finding]:
     urls, index = [], 0
     while index < len(view.words):
-        word = view.words[index]
+        word = without_pattern(view, view.words[index])
         if not word.plain:
             yield Finding(Effect.NETWORK_CHANGE, "its request is only known when it runs")
             return
@@ -636,6 +706,14 @@ def _curl(view: CommandView) -> Iterator[Finding]:
         elif text in ("-o", "--output") and view.context.confined and index + 1 < len(view.words):
             index += 1
             yield from view.writes(view.words[index])
+        elif (
+            text in ("-H", "--header")
+            and view.context.confined
+            and (header := next(iter(view.words[index + 1 : index + 2]), None))
+            and header.plain
+            and re.fullmatch(_READING_HEADER, header.text)
+        ):
+            index += 1
         elif text in _CURL_VALUES:
             index += 1
             if index >= len(view.words) or not view.words[index].plain or re.search(r"output\{|^@", view.words[index].text):

@@ -159,6 +159,32 @@ PRIVILEGE = frozenset(
         "hostnamectl",
         "timedatectl",
     ]
+    + [
+        "ufw",
+        "firewall-cmd",
+        "ip6tables",
+        "ebtables",
+        "rmmod",
+        "adduser",
+        "deluser",
+        "groupdel",
+        "groupmod",
+        "chpasswd",
+        "cryptsetup",
+        "wipefs",
+    ]
+    + [
+        "zpool",
+        "zfs",
+        "lvcreate",
+        "lvremove",
+        "efibootmgr",
+        "update-grub",
+        "grub-install",
+        "setenforce",
+        "update-alternatives",
+        "dpkg-reconfigure",
+    ]
 )
 PROCESSES = frozenset(
     [
@@ -185,6 +211,10 @@ PROCESSES = frozenset(
         "loginctl",
         "tmux",
         "screen",
+        "pm2",
+        "supervisorctl",
+        "kill-port",
+        "fkill",
     ]
     # windows and messages of the desktop, and editors that run extensions
     + ["code", "code-insiders", "codium", "cursor", "windsurf", "zed", "subl", "atom", "fleet", "idea", "pycharm", "charm", "webstorm", "phpstorm", "goland"]
@@ -220,7 +250,9 @@ INSTALLS = frozenset(
 )
 # What shows the installed versions and packages, if the program keeps them in its own folder.
 SHOWS_INSTALLED = {
-    name: frozenset(["list", "ls", "current", "which", "show", "env", "info", "--version", "-V", "version", "--help", "help"])
+    name: frozenset(
+        ["list", "ls", "current", "which", "show", "env", "environment", "info", "--version", "-V", "version", "--help", "help"]
+    )
     for name in ("rustup", "nvm", "fnm", "asdf", "volta", "opam", "conda", "mamba", "gem", "luarocks")
 }
 SHOWS_VERSION = (["--version"], ["-V"], ["-version"], ["version"], ["--help"], ["help"])
@@ -230,7 +262,7 @@ NETWORK = frozenset(
     + ["eksctl", "minikube", "kind", "k3d", "k3s", "k9s", "nomad", "consul", "vault", "skaffold", "tilt", "crictl", "nerdctl", "buildah", "skopeo", "lxc", "incus", "virsh"]
     + ["docker-compose", "podman-compose", "multipass", "vercel", "netlify", "fly", "flyctl", "heroku", "wrangler", "firebase", "doctl", "hcloud", "linode-cli", "railway"]
     + ["supabase", "serverless", "sls", "sam", "cdk", "amplify", "eb", "ngrok", "cloudflared", "tailscale", "wg", "rclone", "s3cmd", "gsutil", "bq", "mosh", "lftp", "aria2c"]
-    + ["http", "https", "xh", "grpcurl", "websocat", "nmap", "mtr", "tracepath", "ping6", "arp", "tcpdump", "mail", "sendmail", "mutt", "op", "bw", "pass", "gpg", "wget", "ssh", "scp", "sftp", "rsh", "telnet", "ftp", "nc", "ncat", "netcat", "socat", "ping", "traceroute", "dig", "nslookup", "host", "whois", "gh", "glab", "aws", "gcloud", "az", "kubectl", "docker", "podman"]
+    + ["http", "https", "xh", "grpcurl", "websocat", "nmap", "mtr", "tracepath", "ping6", "arp", "tcpdump", "mail", "sendmail", "mutt", "op", "bw", "pass", "gpg", "wget", "ssh", "ssh-copy-id", "ssh-keyscan", "sshfs", "autossh", "scp", "sftp", "rsh", "telnet", "ftp", "nc", "ncat", "netcat", "socat", "ping", "traceroute", "dig", "nslookup", "host", "whois", "gh", "glab", "aws", "gcloud", "az", "kubectl", "docker", "podman"]
 )  # fmt: skip
 # Interpreters, and the options that do not change what they run.
 INTERPRETERS = {
@@ -274,9 +306,9 @@ SUBCOMMANDS: dict[str, dict[str, Effect]] = {
         "go": {Effect.PROJECT_CODE: "build test vet run fmt", Effect.HARMLESS: "version", Effect.INSTALLS: "install get mod work"},
         "npm": {
             Effect.PROJECT_CODE: "test t run run-script start",
-            Effect.NETWORK_CHANGE: "outdated view info show search audit ping whoami login logout token access owner dist-tag org team",
+            Effect.NETWORK_CHANGE: "outdated view info show search audit ping whoami login logout adduser token access owner dist-tag org team profile hook star",
             Effect.INSTALLS: "install i ci add update uninstall exec link unlink prune dedupe",
-            Effect.PUBLISHES: "publish",
+            Effect.PUBLISHES: "publish unpublish deprecate",
         },
         "pnpm": {
             Effect.PROJECT_CODE: "test run start",
@@ -335,9 +367,37 @@ LOCAL_SUBCOMMANDS: dict[tuple[str, str], frozenset[str]] = {
     ("go", "mod"): frozenset(["init", "verify", "edit", "graph", "why", "tidy", "vendor"]),
     ("go", "work"): frozenset(["init", "use", "edit"]),
     ("pnpm", "exec"): frozenset(),
+    ("uv", "python"): frozenset(["list", "find", "dir"]),
+    ("uv", "tool"): frozenset(["list", "dir"]),
+    **dict.fromkeys(
+        [("rustup", "toolchain"), ("rustup", "target"), ("rustup", "component"), ("conda", "env"), ("mamba", "env")], frozenset(["list"])
+    ),
+    **dict.fromkeys([("dotnet", "tool"), ("dotnet", "workload")], frozenset(["list"])),
+    **dict.fromkeys([("opam", "exec"), ("mise", "exec"), ("asdf", "exec")], frozenset()),
 }
 # Words with which programs that could change the system only print.
-ONLY_SHOWS = {"mount": r"|-l", "sysctl": r"(-n )?(-a|[a-z][\w.]*)", "swapon": r"|--show", "losetup": r"|-a|-l"}
+ONLY_SHOWS = {
+    "mount": r"|-l",
+    "sysctl": r"(-n )?(-a|[a-z][\w.]*)",
+    "swapon": r"|--show",
+    "losetup": r"|-a|-l",
+}
+# The same for programs that show which packages the system has.
+SHOWS_PACKAGES = {
+    "dpkg": r"(-l|-L|-S|-s|-p|--list|--listfiles|--search|--status|--get-selections|--print-architecture|--verify|-V)( .*)?",
+    **dict.fromkeys(("apt", "apt-cache"), r"(list|show|policy|search|depends|rdepends|pkgnames|madison|showpkg)( .*)?"),
+    "rpm": r"(-q\w*|--query)( .*)?",
+    "pacman": r"(-Q\w*|-S[is]+)( .*)?",
+    "apk": r"(info|list|policy|search)( .*)?",
+    "brew": r"(list|ls|info|deps|uses|leaves|config|--prefix|--cellar|--version)( .*)?",
+    **dict.fromkeys(("snap", "flatpak"), r"(list|info)( .*)?"),
+    "pod": r"(--version|env|list)( .*)?",
+    "corepack": r"--version|-v",
+}
+# Options with which these need no network.
+LOCAL_OPTIONS = {
+    "ansible-playbook": frozenset(["--syntax-check", "--list-tasks", "--list-tags"]),
+}
 LOCAL_VERBS = {
     "kustomize": frozenset(["build"]),
     "packer": frozenset(["fmt", "validate"]),

@@ -17,6 +17,7 @@ from backburner.approval.program_tables import (
     DELETES,
     INSTALLS,
     INTERPRETERS,
+    LOCAL_OPTIONS,
     LOCAL_SUBCOMMANDS,
     LOCAL_VERBS,
     MODULES,
@@ -28,6 +29,7 @@ from backburner.approval.program_tables import (
     PROJECT,
     READS,
     SHOWS_INSTALLED,
+    SHOWS_PACKAGES,
     SHOWS_VERSION,
     SUBCOMMAND_OPTIONS,
     SUBCOMMANDS,
@@ -35,7 +37,7 @@ from backburner.approval.program_tables import (
     SYSTEM_LIBRARIES,
 )
 from backburner.approval.shell_parser import COMPOUND, SimpleCommand, Word
-from backburner.approval.wrappers import RUNNERS, SHELLS, WRAPPERS, Options
+from backburner.approval.wrappers import RUNNERS, SHELLS, WRAPPERS, Options, found_names
 from backburner.core.deferred_modules import re
 
 _MAX_FOLDERS = 64
@@ -74,9 +76,10 @@ _SANDBOX_RULES: dict[str, Callable[[CommandView], Iterable[Finding]]] = {
     "git": git_rules.git,
     "curl": rules.curl,
     "env": rules.no_effect,
-    "printenv": rules.no_effect,
+    "printenv": rules.printenv_in_sandbox,
     "set": rules.no_effect,
-    **dict.fromkeys(("gh", "docker", "kubectl", "helm"), service_rules.service),
+    **dict.fromkeys(("gdb", "lldb", "strace", "ltrace", "py-spy", "gcore", "pstack"), rules.traces),
+    **dict.fromkeys(("gh", "docker", "docker-compose", "kubectl", "helm"), service_rules.service),
     **dict.fromkeys(("ps", "ss", "netstat", "pgrep", "lsof", "fuser", "top"), service_rules.machine),
     "kill": service_rules.kill,
     **dict.fromkeys(("systemctl", "timedatectl", "hostnamectl", "localectl", "loginctl"), service_rules.systemd),
@@ -84,7 +87,7 @@ _SANDBOX_RULES: dict[str, Callable[[CommandView], Iterable[Finding]]] = {
     "jq": rules.jq,
     "journalctl": service_rules.journalctl,
     "sed": rules.sed_in_sandbox,
-    "npx": rules.npx,
+    **dict.fromkeys(("npx", "bunx"), rules.npx),
     "dd": rules.dd,
     "nc": rules.netcat,
     "ssh-keygen": rules.ssh_keygen,
@@ -94,6 +97,7 @@ _SANDBOX_RULES: dict[str, Callable[[CommandView], Iterable[Finding]]] = {
 # What makes a sandbox permit more than running the code of the project.
 _PERMITS_MORE = frozenset([Effect.READS_SERVICE, Effect.NETWORK_READ, Effect.LOOPBACK, Effect.READS_MACHINE, Effect.REPOSITORY])
 _SPECIAL_FILES = ("/dev/", "/proc/", "/sys/")  # their content depends on the process that reads them
+_NAME_PROGRAMS = frozenset(["PAGER", "GIT_PAGER", "MANPAGER", "LESSOPEN", "GIT_EXTERNAL_DIFF", "GIT_SSH", "GIT_SSH_COMMAND", "GIT_ASKPASS"])
 _PRINTABLE_VARIABLES = frozenset(["HOME", "PWD", "USER", "SHELL", "LANG"])
 _READS_CURRENT_DIRECTORY = frozenset(("ls", "du", "tree", "rg", "find", "git"))  # they read the current directory if no path is given
 _FAST_PROGRAMS = frozenset(("cd", "echo", "printf", "pwd", "true", "test", "[", "head", "git"))  # they do not wait and do not take long
@@ -107,6 +111,8 @@ _SAFE_WITH_PATTERNS = frozenset(("cat", "ls", "stat"))  # no file name could be 
 def effects_of(parts: list[SimpleCommand], context: CommandContext) -> list[tuple[SimpleCommand, list[Finding]]]:
     """Return each simple command with its effects. A `cd` applies to all commands: paths are resolved from every directory it may lead to."""
     folders, unresolved_target = folders_of(parts, context)
+    if context.confined:
+        parts = _with_found_names(_with_temporary_names(parts))
     judged = []
     for part in parts:
         view = CommandView(part, context, folders)
@@ -123,6 +129,8 @@ def effects_of(parts: list[SimpleCommand], context: CommandContext) -> list[tupl
             findings.append(Finding(Effect.UNKNOWN, f"changes to {unresolved_target}, so its paths are not known"))
             if context.confined and unresolved_target.endswith(_OUTSIDE) and any(finding.effect in _CHANGES_FILES for finding in findings):
                 findings.append(Finding(Effect.WRITES_OUTSIDE, f"changes files in {unresolved_target}"))
+        if context.confined and part.inside[-1:] == ("xargs",) and rules.changes_files(part.words) and rules.searches_outside(parts, view):
+            findings.append(Finding(Effect.WRITES_OUTSIDE, "changes the files that find finds, outside the project"))
         judged.append((part, list(dict.fromkeys(findings))))
     if context.confined:
         return judged
@@ -135,6 +143,42 @@ def effects_of(parts: list[SimpleCommand], context: CommandContext) -> list[tupl
             if part.name == "git" and not all(context.exists(os.path.join(folder, ".git")) for folder in folders):
                 findings.append(Finding(Effect.UNKNOWN, "git would search for a repository after other commands, and could find a new one"))
     return judged
+
+
+def _with_temporary_names(parts: list[SimpleCommand]) -> list[SimpleCommand]:
+    """Replace variables that the same line sets once, to what `mktemp` prints, by a name in /tmp."""
+    assigned = [name for part in parts for name, _ in part.assigned]
+    names = {
+        name
+        for part in parts
+        for name, value in part.assigned
+        if re.fullmatch(r"\"?\$\(mktemp( -[dqtu]+| --suffix=[\w.]+| /tmp/[\w.-]+)*\)\"?", value.text) and assigned.count(name) == 1
+    }
+    names -= {word.text for part in parts for word in part.words}
+    if not names or any(COMPOUND in part.doubts for part in parts):
+        return parts
+
+    def known(word: Word) -> Word:
+        found = None if word.known else re.fullmatch(r"\"?\$(?:(\w+)|\{(\w+)\})\"?(/[\w.-]+)?\"?", word.text)
+        name = found and (found.group(1) or found.group(2))
+        return Word(f"/tmp/{name}{found.group(3) or ''}") if found and name in names else word
+
+    return [
+        part._replace(
+            words=tuple(map(known, part.words)),
+            redirects=tuple(redirect._replace(target=known(redirect.target)) for redirect in part.redirects),
+        )
+        for part in parts
+    ]
+
+
+def _with_found_names(parts: list[SimpleCommand]) -> list[SimpleCommand]:
+    """In `find … | xargs rm`, replace what is only known when it runs by the pattern of the names that are found."""
+    if [part.name for part in parts] != ["find", "xargs", "rm"] or any(part.doubts for part in parts):
+        return parts
+    *before, rm = parts
+    found = found_names(parts[0].words[1:], [])
+    return [*before, rm._replace(words=(*rm.words[:-1], found))] if found and not rm.words[-1].known else parts
 
 
 def _dynamic_words(view: CommandView) -> list[Finding]:
@@ -151,6 +195,8 @@ def _dynamic_words(view: CommandView) -> list[Finding]:
         )
         if not word.known and not harmless:
             return [Finding(Effect.UNKNOWN, f"'{word.text}' is only known when it runs")]
+        if view.name == "curl":
+            word = rules.without_pattern(view, word)
         if word.known and word.pattern and (not (adds or view.name in _SAFE_WITH_PATTERNS) or set(word.text) & set("[]{~")):
             return [Finding(Effect.UNKNOWN, f"what '{word.text}' matches is only known when it runs")]
     return []
@@ -189,6 +235,8 @@ def _assignments(part: SimpleCommand, context: CommandContext) -> list[Finding]:
             findings.append(Finding(Effect.INJECTION, f"sets {name} to a path, or to a value that is only known when it runs"))
         elif injects(name) and (part.words or not name.islower() or context.has_variable(name)):
             findings.append(Finding(Effect.INJECTION, f"sets {name}, which may change what runs"))
+        if context.confined and part.words and name in _NAME_PROGRAMS and not re.fullmatch(git_rules.SHOWS_TEXT, value.text):
+            findings.append(Finding(Effect.PROTECTED, f"sets {name}, which makes other programs run '{value.text}'"))
     return findings
 
 
@@ -221,7 +269,9 @@ def _program_in_sandbox(view: CommandView) -> list[Finding]:
         paths = [os.path.join(folder, view.part.name) for folder in view.folders]
     else:
         paths = [path] if (path := context.executable(name)) else []
-    if name in _SANDBOX_RULES:
+    if name == "npm" and view.words[:1] and view.words[0].text in ("exec", "x"):
+        found = list(rules.npx(view))
+    elif name in _SANDBOX_RULES:
         found = list(_SANDBOX_RULES[name](view))
     else:
         found = _only_local(view) or _changing(view) or _known_program(view, None)
@@ -242,17 +292,29 @@ def _only_local(view: CommandView) -> list[Finding]:
     name, texts = view.name, [word.text for word in view.words]
     if name in ONLY_SHOWS and all(word.plain for word in view.words) and re.fullmatch(ONLY_SHOWS[name], " ".join(texts)):
         return [Finding(Effect.READS, "shows settings of the sandbox")]
+    if name in SHOWS_PACKAGES and all(word.plain for word in view.words) and re.fullmatch(SHOWS_PACKAGES[name], " ".join(texts)):
+        return [Finding(Effect.PROJECT_CODE, "shows what is installed")]
     if not view.words or not all(word.plain for word in view.words[:2]):
         return []
     if service_rules.looks_up_packages(view):
         return [service_rules.registry(view)]
     first, second = [*texts, ""][:2]
+    if _asks_for_help(name, texts):
+        return [Finding(Effect.PROJECT_CODE, "prints its options")]
+    if set(texts) & LOCAL_OPTIONS.get(name, frozenset()):
+        return [Finding(Effect.PROJECT_CODE, f"{name} uses no network")]
     if (texts in SHOWS_VERSION and name in NETWORK | INSTALLS | PROCESSES) or first in SHOWS_INSTALLED.get(name, ()):
         return [Finding(Effect.PROJECT_CODE, "shows what is installed")]
     local = LOCAL_SUBCOMMANDS.get((name, first))
     if first in LOCAL_VERBS.get(name, ()) or (local is not None and (not local or second in local)):
         return [Finding(Effect.PROJECT_CODE, f"{name} {first} uses no network")]
     return []
+
+
+def _asks_for_help(name: str, texts: list[str]) -> bool:
+    """Whether it is `PROGRAM VERB --help`, of a program that does not pass its words on to another one."""
+    is_known = (name in NETWORK or name in INSTALLS or name in SUBCOMMANDS) and name not in ("ssh", "mosh", "rsh")
+    return is_known and texts[-1:] == ["--help"] and len(texts) <= 3 and all(re.fullmatch(r"[a-z-]+", text) for text in texts)
 
 
 def _may_be_changed(path: str, view: CommandView) -> bool:
@@ -356,8 +418,7 @@ def _reads(view: CommandView, known: Options) -> list[Finding]:
     if view.name == "rg" or (view.name.endswith("grep") and any(re.match(r"-\w*r|--recursive", word.text) for word in view.words)):
         findings += _secrets_below(view, operands if has_pattern_option and operands else operands[1:] or [Word(".")])
     is_pattern = view.context.confined and view.name in _HAVE_PATTERNS and not has_pattern_option
-    searched = [finding._replace(value=None) for finding in view.reads(operands[:1])] if is_pattern else []
-    return [*findings, *searched, *view.reads(operands[1:] if is_pattern else operands)]
+    return [*findings, *view.reads(operands[1:] if is_pattern else operands)]
 
 
 def _secrets_below(view: CommandView, words: Iterable[Word]) -> list[Finding]:
@@ -394,6 +455,8 @@ def _interpreter(view: CommandView) -> list[Finding]:
 def _module(view: CommandView, module: str, words: list[Word]) -> list[Finding]:
     if module == "pip" and view.context.confined:
         return list(rules.pip(CommandView(SimpleCommand((Word(module), *words)), view.context, view.folders)))
+    if view.context.confined and (module in NETWORK or module in SUBCOMMANDS or module in INSTALLS):
+        return _known_program(CommandView(SimpleCommand((Word(module), *words)), view.context, view.folders), None)
     if module in ("pip", "ensurepip", "venv", "virtualenv"):
         return [Finding(Effect.INSTALLS, "installs packages")]
     if module not in MODULES:

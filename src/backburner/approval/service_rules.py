@@ -24,14 +24,14 @@ _GH = {
 }
 _DOCKER = {
     "compose": "ps logs ls images top version",
-    "container": "ls list logs top port stats",
+    "container": "ls list logs top port stats diff",
     "image": "ls list history",
     "volume": "ls list inspect",
     "network": "ls list inspect",
     "context": "ls list show",
     "system": "df info",
 }
-_DOCKER_READS = frozenset(["images", "ps", "logs", "version", "info", "stats", "top", "port", "history"])
+_DOCKER_READS = frozenset(["images", "ps", "logs", "version", "info", "stats", "top", "port", "history", "diff"])
 _KUBECTL_READS = frozenset(["get", "describe", "logs", "top", "version", "api-resources", "api-versions", "explain", "cluster-info"])
 _KUBECTL = {"config": "current-context get-contexts get-clusters", "rollout": "status history", "auth": "can-i whoami"}
 _HELM_READS = frozenset(["list", "ls", "history", "version"])
@@ -55,6 +55,10 @@ def service(view: CommandView) -> Iterator[Finding]:
         yield Finding(Effect.NETWORK_CHANGE, f"'{name}' connects to a service, with words that are only known when it runs")
         return
     words = [word.text for word in view.words]
+    if name == "docker-compose":
+        name, words = "docker", ["compose", *words]
+    if name == "docker" and words[:1] == ["compose"]:
+        words = ["compose", *_without_file_of_project(view, words[1:])]
     if name == "helm" and words[:1] and words[0] in _HELM_IS_LOCAL:
         yield Finding(Effect.PROJECT_CODE, f"helm {words[0]} uses no network")
         return
@@ -71,6 +75,15 @@ def service(view: CommandView) -> Iterator[Finding]:
         yield Finding(Effect.NETWORK_CHANGE, f"'{name}' connects to a service" + (f" with '{refused}'" if refused else ""))
 
 
+def _without_file_of_project(view: CommandView, words: list[str]) -> list[str]:
+    """The words of `docker compose` without the options that choose a file or the name of the project, if the file is in the project."""
+    while len(words) > 1 and (
+        words[0] in ("-p", "--project-name") or (words[0] in ("-f", "--file") and all(map(view.context.inside, view.paths(Word(words[1])))))
+    ):
+        words = words[2:]
+    return words
+
+
 def _is_refused(name: str, words: list[str], word: str) -> bool:
     is_known = name == "docker" and word in ("-f", "--follow") and {"logs", "inspect"} & set(words[:2])  # elsewhere it names a file
     return not is_known and re.fullmatch(_REFUSED[name], word) is not None
@@ -78,6 +91,8 @@ def _is_refused(name: str, words: list[str], word: str) -> bool:
 
 def _reads(name: str, words: list[str]) -> bool:
     verb, second = [*words, "", ""][:2]
+    if name == "gh" and verb == "browse":
+        return bool({"-n", "--no-browser"} & set(words))
     if name == "gh":
         return second in _GH.get(verb, "").split()
     if name == "helm":

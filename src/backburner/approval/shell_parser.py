@@ -287,7 +287,11 @@ def _word(node: Any) -> Word:
         case "concatenation":
             pieces = [_word(child) for child in node.named_children]
             joined = "".join(piece.text for piece in pieces)
-            return Word(joined, all(piece.known for piece in pieces), any(piece.pattern for piece in pieces) or "{" in joined)
+            quoted_text = "".join(
+                _node_text(child) for child in node.named_children if child.type in ("raw_string", "string", "ansi_c_string")
+            )
+            has_braces = text.count("{") > quoted_text.count("{")
+            return Word(joined, all(piece.known for piece in pieces), any(piece.pattern for piece in pieces) or has_braces)
         case "brace_expression":
             return Word(text, pattern=True)
         case _:

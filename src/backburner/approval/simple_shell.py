@@ -206,9 +206,10 @@ def _double(line: str, index: int) -> tuple[str, bool, int]:
         if c == '"':
             return text, known, index + 1
         if c == "\\":
-            if line[index + 1 : index + 2] not in ('"', "\\"):
+            after = line[index + 1 : index + 2]
+            if after in ("", "\n", "!"):
                 raise _NotSimple
-            text, index = text + line[index + 1], index + 2
+            text, index = text + (after if after in '"\\$`' else c + after), index + 2
         elif c == "$":
             matched = re.compile(_NAME).match(line, index + 1)
             if not matched:

@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 
 from backburner.approval.shell_parser import SimpleCommand, Word, parse
+from backburner.core.deferred_modules import re
 from backburner.core.light_typing import NamedTuple
 
 _MAX_DEPTH = 12
@@ -43,7 +44,10 @@ WRAPPERS: dict[str, Options] = {
     "exec": _options("-l", "-a"),
     "busybox": _options(),
     "toybox": _options(),
-    "xargs": _options("-0 --null -r --no-run-if-empty -t --verbose -x", "-n -P -L -d -s --max-args --max-procs --delimiter"),
+    "xargs": _options(
+        "-0 --null -r --no-run-if-empty -t --verbose -x -i --replace",
+        "-n -P -L -d -s -I -a --max-args --max-procs --delimiter --arg-file",
+    ),
 }
 # Programs with a subcommand that runs the command after it: `uv run pytest`.
 RUNNERS = {
@@ -54,8 +58,12 @@ RUNNERS = {
     ("hatch", "run"),
     ("rye", "run"),
     ("bundle", "exec"),
+    ("opam", "exec"),
+    ("mise", "exec"),
+    ("asdf", "exec"),
     ("direnv", "exec"),
 }
+_INSERTED = "names that are only known when it runs are inserted"
 SHELLS = frozenset(["sh", "bash", "dash", "zsh", "ksh", "ash", "mksh", "rbash"])
 _FIND_EXEC = frozenset(("-exec", "-execdir", "-ok", "-okdir"))
 
@@ -74,7 +82,9 @@ def unwrap(part: SimpleCommand, depth: int) -> Iterator[SimpleCommand]:
     words = part.words[1:]
     if name == "command" and words and words[0].plain and words[0].text in ("-v", "-V"):
         return  # it only prints which program would run
-    if name in WRAPPERS:
+    if name == "env" and (text := _split_string(words)) is not None:
+        yield from _shell_text(part, "env -S", text, depth)
+    elif name in WRAPPERS:
         yield from _wrapped(part, name, words, WRAPPERS[name], depth)
     elif name in SHELLS:
         yield from _shell(part, name, words, depth)
@@ -126,9 +136,44 @@ def _wrapped(part: SimpleCommand, name: str, words: tuple[Word, ...], options: O
     inner = words[index:]
     if not inner:
         return
+    if name == "xargs" and (replaced := _replaced_by_xargs(words[:index])):
+        yield from _inner(part, name, _with_unknown(inner, replaced), depth, doubts=(_INSERTED,))
+        return
     if name == "xargs":
         inner = (*inner, Word("…", known=False))
     yield from _inner(part, name, inner, depth, assigned=tuple(assigned))
+
+
+def _split_string(words: tuple[Word, ...]) -> tuple[Word, ...] | None:
+    """The text that `env -S TEXT` splits into a command, and the words after it; None without this option."""
+    for index, word in enumerate(words):
+        if found := re.fullmatch(r"(?:-[iv]*S|--split-string=?)(.*)", word.text, re.DOTALL):
+            rest = words[index + 1 :]
+            return (Word(found.group(1), word.known, word.pattern), *rest) if found.group(1) else rest
+        if not word.text.startswith("-"):
+            break
+    return None
+
+
+def _replaced_by_xargs(options: tuple[Word, ...]) -> str | None:
+    """The text that `xargs -I TEXT` replaces in its command."""
+    texts = [word.text for word in options]
+    for text, after in zip(texts, (*texts[1:], ""), strict=False):
+        if found := re.fullmatch(r"-I(.*)|-i(.*)|--replace(?:=(.*))?", text):
+            return next(filter(None, found.groups()), after if text == "-I" else "{}")
+    return None
+
+
+def _with_unknown(words: tuple[Word, ...], replaced: str) -> tuple[Word, ...]:
+    """The words of a command in which names are inserted. Text for a shell is read as it is, because its other commands run too."""
+    is_shell = bool(words) and os.path.basename(words[0].text) in SHELLS
+    return tuple(
+        Word(word.text, known=False) if replaced in word.text and not (is_shell and _is_text(word.text)) else word for word in words
+    )
+
+
+def _is_text(text: str) -> bool:
+    return len(text.split()) > 1
 
 
 def count_option_words(text: str, options: Options) -> int:
@@ -173,18 +218,18 @@ def _ends_exec(words: tuple[Word, ...], index: int) -> bool:
     return words[index].text == ";" or (words[index].text == "+" and words[index - 1].text == "{}")
 
 
-def _found_names(words: tuple[Word, ...]) -> Word | None:
-    """The pattern of all names that `find -exec rm` would delete below the current directory; None for other commands."""
+def found_names(words: tuple[Word, ...], runs: list[str]) -> Word | None:
+    """The pattern of all names that `find` finds below the current directory, if it runs only this; None if it is not known."""
     texts = [word.text for word in words]
     names = [after.text for word, after in itertools.pairwise(words) if word.text == "-name" and after.plain]
-    runs = [after for text, after in itertools.pairwise(texts) if text in _FIND_EXEC]
+    found_runs = [after for text, after in itertools.pairwise(texts) if text in _FIND_EXEC]
     roots = list(itertools.takewhile(lambda text: not text.startswith(("-", "(", "!")), texts))
     is_below = all(word.plain or word.text == "{}" for word in words) and all(
         not root.startswith(("/", "~")) and ".." not in root for root in roots
     )
     return (
         Word(names[0], pattern=True)
-        if is_below and len(names) == 1 and runs == ["rm"] and not {"-o", "-or", "!", "-not", "("} & set(texts)
+        if is_below and len(names) == 1 and found_runs == runs and not {"-o", "-or", "!", "-not", "("} & set(texts)
         else None
     )
 
@@ -194,12 +239,11 @@ def _find(part: SimpleCommand, words: tuple[Word, ...], depth: int) -> Iterator[
     while index < len(words):
         if words[index].known and words[index].text in _FIND_EXEC:
             end = next((i for i in range(index + 1, len(words)) if _ends_exec(words, i)), len(words))
-            found = _found_names(words) or Word("{}", known=False)
-            inner = tuple(
-                (found if word.text == "{}" else Word(word.text, known=False)) if "{}" in word.text else word
-                for word in words[index + 1 : end]
-            )
+            found = found_names(words, ["rm"]) or Word("{}", known=False)
+            inner = _with_unknown(words[index + 1 : end], "{}")
+            inner = tuple(found if word.text == "{}" else word for word in inner)
             doubts = ("it runs in the directory of each file it finds",) if words[index].text in ("-execdir", "-okdir") else ()
+            doubts += (_INSERTED,) if any(word.plain and word.text != "{}" and "{}" in word.text for word in inner) else ()
             yield from _inner(part, f"find {words[index].text}", inner, depth, doubts=doubts)
             index = end
         index += 1
