@@ -22,7 +22,8 @@ class TaskTransitions:
         """The task after `event`; IllegalTransition if the event is not allowed, StaleTask if the task was changed in between."""
         state = advance_task(task.state, event)
         decision, recurs = task.decision, task.recurring
-        change, values = "state = ?", [state]
+        change = "state = ?"
+        values: list[object] = [state]
         if approval:
             decision = decision._replace(by=approval.by, via=approval.via, at=approval.at, fingerprint=approval.fingerprint)
             change += ", approved_by = ?, approved_via = ?, approved_at = ?, fingerprint = ?"
