@@ -1078,6 +1078,11 @@ sh: 1: nosuchtool: not found
 }
 
 ORDINARY = r"""
+$ sh -c '[[ -f README.md ]] && cat README.md' [127]
+sh: 1: [[: not found
+$ sh -c 'source .venv/bin/activate; python -V' [127]
+sh: 1: source: not found
+sh: 1: pushd: not found
 $ git commit -m x [1]
 On branch main
 Your branch is up to date with 'origin/main'.

@@ -254,6 +254,7 @@ _PROGRAM_NOT_FOUND = (
     r"^\S{0,100}: (?:line )?\d{1,6}: .{1,300}: " + _MISSING + "$",
     r": cannot execute: required file not found$",
 )
+_WORD_OF_BASH = r"^.{0,200}: (?:\[\[|declare|let|mapfile|popd|pushd|readarray|shopt|source|typeset): not found$"
 _SCRIPT_WITHOUT_PERMISSION = r"^(?:[^:\n]{0,100}: ){1,3}[^:\n]{1,300}: permission denied$"
 
 
@@ -288,8 +289,8 @@ def sandbox_reason(output: str, exit_code: int | None) -> str | None:
     # make reports the exit code of the shell: "make: *** [Makefile:2: all] Error 127"
     codes = {exit_code, *(int(code) for code in re.findall(r"^make.{1,300}\] Error (\d{1,3})$", text, re.MULTILINE))}
     if codes & {_CANNOT_EXECUTE, _NOT_FOUND}:
-        # A script of the project that is not executable is not the fault of the sandbox.
-        text = _compiled(_SCRIPT_WITHOUT_PERMISSION).sub("", text)
+        # A script that is not executable, and a line for bash that sh runs, are not the fault of the sandbox.
+        text = _compiled(_SCRIPT_WITHOUT_PERMISSION, _WORD_OF_BASH).sub("", text)
     for reason, *patterns in _MESSAGES:
         if _compiled(*patterns).search(text):
             return reason
