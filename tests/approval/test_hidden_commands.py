@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from approval.command_world import make_project, sandbox_verdict
+from backburner.approval.hidden_commands import commands_in
 from backburner.approval.policy import Decision, Rule
+from backburner.approval.shell_parser import SimpleCommand, Word
 
 ASKS = [
     """python3 -c "import os; os.system('git push')" """,
@@ -194,3 +196,27 @@ def test_commits_and_rebases(project: Path, line: str, sandboxed: bool) -> None:
 def test_services_and_ports(project: Path, line: str, sandboxed: bool) -> None:
     found = sandbox_verdict(project, line, trusted=True)
     assert (found.decision is Decision.SANDBOX) == sandboxed, found.reasons
+
+
+@pytest.mark.parametrize(
+    ("program", "piece"),
+    [
+        ("sed", "s/"),
+        ("sed", "s/a|"),
+        ("sed", "s/\\"),
+        ("sed", "e "),
+        ("awk", '"a" '),
+        ("awk", '"a"' + " " * 100_000),
+        ("python3", "system("),
+        ("python3", 'system("a" '),
+        ("ruby", "%x("),
+        ("ruby", "` "),
+        ("sh", "<<A \n"),
+        ("sh", "<<< '"),
+        ("eval", "$(echo "),
+    ],
+)
+def test_hostile_text_is_read_quickly(program: str, piece: str) -> None:
+    option, text = "-e" if program == "ruby" else "-c", piece * (200_000 // len(piece))
+    words = [Word(option), Word(text, known=program != "eval")] if program != "sh" else []
+    assert len(commands_in([SimpleCommand((Word(program), *words))], f"{program} {text}")) < 1000

@@ -31,7 +31,7 @@ _SECRET = (
     r"['\"]((?:/root|/home/\w+|~)/\.(?:ssh|aws|gnupg|kube|docker|netrc|npmrc|pypirc|git-credentials|config/gh)[^'\"]*|/etc/shadow)['\"]"
 )
 _DELETED = r"\b(?:rmtree|rmSync|rmdirSync|unlinkSync|rm_rf?|rm_r|remove_tree|unlink|remove)\(?\s*['\"]((?!/tmp/)(?:/|~/|\.\./)[^'\"]*)['\"]"
-_DOCUMENT = r"<<-?[ \t]*(['\"]?)(\w+)\1[^\n]*\n(.*?)\n[ \t]*\2[ \t]*(?:\n|\)|$)"
+_DOCUMENT = r"<<-?[ \t]*(['\"]?)(\w+)\1[^\n]*\n"
 # Options whose value is a program, and what comes before it in the value.
 _RUNS_VALUE = {
     "tar": r"--to-command|--checkpoint-action|-I|--use-compress-program|-F|--info-script|--new-volume-script|--rmt-command|--rsh-command",
@@ -143,7 +143,7 @@ def in_code(code: str) -> Iterator[str]:
     for call in re.finditer(_CALLS, code):
         if sequence := re.match(rf"[\s\w.!]*[\s(\[{{,]*((?:(?:{_LITERAL})[\s,\[\]()]*)+)", code[call.end() : call.end() + 1000]):
             yield _joined(sequence.group(1))
-    yield from (first or second for first, second in re.findall(r"`([^`]+)`|%x[({\[]([^)}\]]+)", code))
+    yield from (first or second for first, second in re.findall(r"`([^`]{1,1000})`|%x[({\[]([^)}\]]{1,1000})", code))
     if re.search(_REQUESTS, code):
         yield from (f"curl {quoted([url])}" for url in re.findall(_URL, code))
     yield from (f"cat {path}" for path in re.findall(_SECRET, code))
@@ -158,7 +158,7 @@ def _joined(literals: str) -> str:
 def _in_awk(program: str) -> Iterator[str]:
     for single, double in re.findall(rf"\|&?\s*(?:{_LITERAL})", program):
         yield single or double
-    for single, double in re.findall(rf"(?:{_LITERAL})\s*\)?\s*\|&?\s*getline", program):
+    for single, double in re.findall(rf"(?:{_LITERAL})\s*(?:\)\s*)?\|&?\s*getline", program):
         yield single or double
     yield from in_code(program)
 
@@ -202,7 +202,14 @@ def _in_input(parts: Sequence[SimpleCommand], line: str) -> Iterator[str]:
     """What the same line prints for a shell or an interpreter: with `echo`, or in a here-document."""
     shells = any(os.path.basename(part.name or "") in (*SHELLS, "eval") for part in parts if _runs_input(part))
     printed = [re.sub(r"\\n", "\n", " ".join(word.text for word in part.words[1:])) for part in parts if part.name in ("echo", "printf")]
-    printed += [text for _, _, text in re.findall(_DOCUMENT, line, re.DOTALL)]
+    printed += _documents(line)
     printed += [Word(a or b).text for a, b in re.findall(r"<<<[ \t]*(?:'([^']*)'|\"([^\"]*)\")", line)]
     for text in printed:
         yield from [text] if shells else in_code(text)
+
+
+def _documents(line: str) -> Iterator[str]:
+    """The texts of here-documents."""
+    for start in itertools.islice(re.finditer(_DOCUMENT, line), _MAX_TEXTS):
+        if end := re.compile(rf"^[ \t]*{start.group(2)}[ \t]*(?:\)|$)", re.MULTILINE).search(line, start.end()):
+            yield line[start.end() : end.start()]
