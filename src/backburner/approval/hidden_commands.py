@@ -73,7 +73,7 @@ def commands_in(parts: Sequence[SimpleCommand], line: str | None) -> list[Simple
 
 
 def _makes_run_a_program(part: SimpleCommand) -> str | None:
-    """The option of a program that is no debugger and no shell, but is made to run a script or a shell."""
+    """Why a command must be asked about that makes a program such as tar run a script or a shell; None if it does not."""
     name, texts = os.path.basename(part.name or ""), [word.text for word in part.words[1:]]
     if name not in _RUNS_NOTHING_ELSE:
         return None

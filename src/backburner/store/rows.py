@@ -80,19 +80,13 @@ def plain(value: object) -> object:
     kind = type(value)
     if kind in STORED_AS_IS:
         return value
-    if kind is tuple or kind is dict:
-        return json.dumps(value) if value else "[]" if kind is tuple else "{}"
-    match value:
-        case bool():
-            return int(value)
-        case ProcessId():
-            return str(value)
-        case tuple() | dict():
-            return json.dumps(value) if value else "[]" if isinstance(value, tuple) else "{}"
-        case str():
-            return str(value)
-        case _:
-            return value
+    if isinstance(value, bool):
+        return int(value)
+    if kind is ProcessId:
+        return str(value)
+    if isinstance(value, (tuple, dict)):
+        return json.dumps(value) if value else "[]" if isinstance(value, tuple) else "{}"
+    return str(value) if isinstance(value, str) else value
 
 
 def _table(text: object) -> dict:

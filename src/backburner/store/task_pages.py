@@ -9,12 +9,12 @@ from backburner.core.models import Entry, Task
 from backburner.core.sessions import Client
 from backburner.core.states import LIVE
 from backburner.core.task_filter import MAX_COUNTED, DecisionFilter, Listed, Page, TaskFilter
+from backburner.store.parameters import groups, places
 from backburner.store.rows import ENTRY, LIVE_RUNS, STATUS, entry_of, plain
 
 if TYPE_CHECKING:
     from backburner.store.database import Database
 
-_MAX_IDS = 100  # in one statement
 _FROM = " FROM tasks t LEFT JOIN runs r ON r.task_id = t.task_id AND r.n = t.run_count"
 _LISTED = f"SELECT t.seq, {ENTRY.removeprefix('SELECT ')}"
 
@@ -49,11 +49,8 @@ class TaskPageRepository:
 
     def listed(self, task_ids: Sequence[str]) -> Sequence[Listed]:
         """The tasks with these ids that still exist."""
-        found = []
-        for first in range(0, len(task_ids), _MAX_IDS):
-            part = task_ids[first : first + _MAX_IDS]
-            found += self._db.execute(f"{_LISTED} WHERE t.task_id IN ({', '.join('?' for _ in part)})", part)
-        return [_listed(row) for row in found]
+        wanted = groups(task_ids)
+        return [_listed(row) for ids in wanted for row in self._db.execute(f"{_LISTED} WHERE t.task_id IN ({places(ids)})", ids)]
 
     def ended_since(self, since: int) -> Mapping[str, int]:
         """The number of runs by state that ended since a time."""

@@ -71,15 +71,16 @@ def call_restricted(restriction: Restriction, function: Callable[[], T]) -> T:
 
 
 class _SharedThread:
+    """A thread that has what many restrictions share. `ruleset` must stay open until the first call has ended."""
+
     def __init__(self, ruleset: int) -> None:
-        """The ruleset must stay open until the first call has ended."""
         self._wanted = _thread.allocate_lock()
         self._wanted.acquire()
         self._run: Callable[..., None] | None = None
         _thread.start_new_thread(self._serve, (ruleset,))
 
     def start(self, run: Callable[..., None]) -> None:
-        """Have a function called in a new thread; with an error, in no new thread, if that cannot be started or restricted."""
+        """Call a function in a new thread of this one. If none can be started or restricted, the function is called with the error."""
         self._run = run
         self._wanted.release()
 

@@ -22,7 +22,7 @@ def check(app: App, caller: Caller, args: argparse.Namespace) -> int:
     parts = [
         {"command": part.text, "inside": list(part.inside)}
         for part in parse_commands(submission.spec.command.words, submission.spec.command.shell)
-        if part.text  # without a text it is only a doubt about the line
+        if part.text  # a part without text only says what cannot be read
     ]
     if args.json:
         sandbox = verdict.sandbox.text() if verdict.sandbox else None
