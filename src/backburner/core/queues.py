@@ -30,10 +30,8 @@ def base_of(runner: str) -> str:
 
 def place_of(runner: str) -> str:
     """The place of a queue: empty, `@HOST_ID` or `/LANE`."""
-    for n, character in enumerate(runner):
-        if character in "@/":
-            return runner[n:]
-    return ""
+    starts = [start for start in (runner.find("@"), runner.find("/")) if start >= 0]
+    return runner[min(starts) :] if starts else ""
 
 
 def is_queue(runner: str) -> bool:

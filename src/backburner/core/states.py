@@ -130,6 +130,8 @@ RUN_TRANSITIONS: dict[tuple[RunState, RunEvent], RunState] = {
     **{(state, event): after for state in RUNNING_STATES for event, after in _ENDINGS.items()},
 }
 
+_RUN_EVENTS = {(before, after): event for (before, event), after in RUN_TRANSITIONS.items() if event is not RunEvent.PASSED_TO_AGENT}
+
 TASK_TRANSITIONS: dict[tuple[TaskState, TaskEvent], TaskState] = {
     (TaskState.PROPOSED, TaskEvent.APPROVED): TaskState.ACTIVE,
     (TaskState.PROPOSED, TaskEvent.REJECTED): TaskState.REJECTED,
@@ -168,10 +170,10 @@ def advance_task(state: TaskState, event: TaskEvent) -> TaskState:
 
 def event_between(before: RunState, after: RunState) -> RunEvent:
     """Return the event between two states of a run, or raise IllegalTransition. Excludes PASSED_TO_AGENT, which only the ledger uses."""
-    for (state, event), reached in RUN_TRANSITIONS.items():
-        if state == before and reached == after and event != RunEvent.PASSED_TO_AGENT:
-            return event
-    raise IllegalTransition(noun="run", state=before, event=after)
+    try:
+        return _RUN_EVENTS[before, after]
+    except KeyError:
+        raise IllegalTransition(noun="run", state=before, event=after) from None
 
 
 def task_event_between(before: TaskState, after: TaskState) -> TaskEvent:

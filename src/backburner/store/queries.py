@@ -128,7 +128,7 @@ class QueryRepository:
             values.append(status)
             if status != RunState.COMPLETED:  # most tasks are; any other status is found by an index
                 of_run = "SELECT task_id FROM runs WHERE state IN ('failed', 'cancelled') AND state = ?"
-                unapproved = "SELECT task_id FROM tasks WHERE state IN ('proposed', 'rejected', 'expired') AND state = ?"
+                unapproved = "SELECT task_id FROM tasks WHERE approved_by IS NULL AND state = ?"
                 recurs = "SELECT task_id FROM tasks WHERE schedule <> '{}' AND state = ?"
                 where.append(f"t.task_id IN ({of_run} UNION ALL {unapproved} UNION ALL {recurs})")
                 values += [status] * 3

@@ -58,6 +58,7 @@ _WAITS = slice(len(_RUN), len(_RUN) + len(Wait._fields))
 _CAUSES = slice(_WAITS.stop, _WAITS.stop + len(RunCause._fields))
 _RUN_END = slice(_CAUSES.stop, None)
 _NOT_WAITING = _RUN_COLUMNS[: _WAITS.start] + _RUN_COLUMNS[_WAITS.stop :]
+_NEW_RUN = _NOT_WAITING[: _CAUSES.stop - len(Wait._fields)]
 RUN = ", ".join(f"r.{column}" for column in _RUN_COLUMNS)
 WIDTH = len(_TASK_COLUMNS)
 # The status of a one-shot task is the state of its run, that of a recurring task is its own state.
@@ -70,22 +71,23 @@ LIVE_RUNS = f"seq IN ({_ACTIVE} UNION ALL SELECT seq FROM runs WHERE state = 'pe
 NOTICE = ", ".join(Notice._fields)
 FOR_CHANNEL = f"recipient = '{RecipientKind.CHANNEL}'"  # the notices that leave for a channel
 _MAX_KEPT = 64
-STORED_AS_IS = frozenset([str, int, type(None)])
-_NO_LIMITS, _NO_BUDGET = Limits(), Budget()
+_PLAIN = frozenset([str, int, type(None)])
+STORED_BY_SQLITE = _PLAIN | {bool, TaskState, RunState, Result, WaitKind, PauseKind, NoticeKind, RecipientKind}  # as text and integers
+_NO_LIMITS, _NO_BUDGET, _NOT_RECURRING = Limits(), Budget(), RecurringState()
 OUTGOING = f"acknowledged_at IS NULL AND failed_at IS NULL AND {FOR_CHANNEL}"  # must be the same text as in the partial index
 
 
 def plain(value: object) -> object:
     """A field in the form in which the ledger stores it."""
     kind = type(value)
-    if kind in STORED_AS_IS:
+    if kind in _PLAIN:
         return value
-    if isinstance(value, bool):
-        return int(value)
     if kind is ProcessId:
         return str(value)
     if isinstance(value, (tuple, dict)):
         return json.dumps(value) if value else "[]" if isinstance(value, tuple) else "{}"
+    if isinstance(value, bool):
+        return int(value)
     return str(value) if isinstance(value, str) else value
 
 
@@ -140,27 +142,53 @@ def task_of(row: tuple) -> Task:
 
 
 def task_row(task: Task) -> dict[str, object]:
-    """The columns of a task, for an insert."""
+    """The columns of a task."""
+    return _task_row(task, whole=True)
+
+
+def new_task_row(task: Task) -> dict[str, object]:
+    """The columns of a task for an insert; the table has defaults for the columns of records that the task does not have."""
+    return _task_row(task, whole=False)
+
+
+def _task_row(task: Task, whole: bool) -> dict[str, object]:
     spec, command = task.spec, task.spec.command
-    agent = (spec.agent_name, spec.prompt, options_fields(spec.options))
-    recurrence: tuple[object, ...] = ({}, None, {})
+    agent: tuple[object, ...] = ()
+    if spec.agent or whole:
+        agent = (spec.agent_name, spec.prompt, options_fields(spec.options))
+    recurrence: tuple[object, ...] = ()
     if spec.recurrence:
         recurrence = (schedule_fields(spec.schedule), spec.notify, source_fields(spec.source) if spec.source else {})
+    elif whole:
+        recurrence = ({}, None, {})
+    recurring = task.recurring if whole or task.recurring != _NOT_RECURRING else ()
     values = (
         *task[:5],
         *spec[:7],
         *command,
-        *agent,
         *spec.order,
-        *recurrence,
         *task.decision,
         *task.trace,
-        *task.recurring,
         *task[9:],
+        *agent,
+        *recurrence,
+        *recurring,
     )
-    row: dict[str, object] = dict(zip(_TASK_COLUMNS, values, strict=True))
-    row.update(type=task.type, chat=spec.options.chat, limits=set_fields(command.limits), budget=budget_fields(spec.budget))
+    row: dict[str, object] = dict(zip(_columns_with(bool(agent), bool(recurrence), bool(recurring)), values, strict=True))
+    row["type"] = task.type
+    row["limits"] = set_fields(command.limits) if command.limits != _NO_LIMITS else {}
+    row["budget"] = budget_fields(spec.budget) if spec.budget != _NO_BUDGET else {}
+    if agent:
+        row["chat"] = spec.options.chat
     return row
+
+
+@functools.cache
+def _columns_with(agent: bool, recurrence: bool, recurring: bool) -> tuple[str, ...]:
+    """The columns of a task with or without these groups, which come last."""
+    optional = {"agent": agent, "recurrence": recurrence, "recurring": recurring}
+    groups = [*(_GROUPS[name] for name in _GROUPS if name not in optional), *(_GROUPS[name] for name, wanted in optional.items() if wanted)]
+    return tuple(column for columns in groups for column in columns)
 
 
 def run_of(row: tuple) -> Run:
@@ -181,10 +209,15 @@ def run_of(row: tuple) -> Run:
 
 
 def run_row(run: Run) -> dict[str, object]:
-    """The columns of a run, for an insert."""
+    """The columns of a run."""
     if run.wait:
         return dict(zip(_RUN_COLUMNS, (*run[: len(_RUN)], *run.wait, *run.cause, *run.end), strict=True))
     return dict(zip(_NOT_WAITING, (*run[: len(_RUN)], *run.cause, *run.end), strict=True))
+
+
+def new_run_row(run: Run) -> dict[str, object]:
+    """The columns of a run for an insert, before it waits or ends; the table has defaults for the others."""
+    return dict(zip(_NEW_RUN, (*run[: len(_RUN)], *run.cause), strict=True))
 
 
 def notice_of(row: tuple) -> Notice:

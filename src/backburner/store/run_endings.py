@@ -25,7 +25,7 @@ from backburner.core.states import (
 from backburner.core.task_spec import SourceKind
 from backburner.store.dependencies import dependency_failed, failure_reason
 from backburner.store.recurring_endings import EndedTask
-from backburner.store.rows import plain, task_row
+from backburner.store.rows import new_task_row, plain
 
 if TYPE_CHECKING:
     from backburner.store.database import Database
@@ -163,7 +163,7 @@ class RunEndings:
             expires_at=ending.ended_at + _OFFER_MS,
         )
         copied = self._db.one("SELECT client, environment_id FROM tasks WHERE task_id = ?", (task.task_id,))
-        self._db.insert("tasks", {**task_row(offer), "client": copied[0], "environment_id": copied[1]})
+        self._db.insert("tasks", {**new_task_row(offer), "client": copied[0], "environment_id": copied[1]})
         self._events.write(ending.ended_at, "task_proposed", offer_id, None, rule=SANDBOX, reasons=list(offer.decision.reasons))
 
     def _write_run(self, run: Run, ending: RunResult) -> None:

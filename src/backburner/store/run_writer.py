@@ -9,7 +9,7 @@ from backburner.core.light_typing import TYPE_CHECKING, Any
 from backburner.core.models import ENGINE, ProcessId, Run, RunCause, Task
 from backburner.core.queues import at, is_queue
 from backburner.core.states import Result, RunEvent, RunState, advance
-from backburner.store.rows import run_row
+from backburner.store.rows import new_run_row
 
 if TYPE_CHECKING:
     from backburner.store.database import Database
@@ -73,7 +73,7 @@ class RunWriter:
             host="" if not self._db.host_id or is_queue(runner) else self._db.host_id,
             cause=RunCause(cause, slot, origin, payload),
         )
-        self._db.insert("runs", run_row(run))
+        self._db.insert("runs", new_run_row(run))
         if owner:
             self._events.write(now, RunEvent.CLAIMED, task.task_id, run_id)
         return run

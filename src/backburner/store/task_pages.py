@@ -142,7 +142,7 @@ def _conditions(wanted: TaskFilter) -> tuple[list[str], list[object]]:
         if set(wanted.statuses) <= set(map(str, LIVE)):
             add(f"t.task_id IN (SELECT task_id FROM runs WHERE {LIVE_RUNS})")
         elif set(wanted.statuses) <= {"proposed", "rejected", "expired"}:
-            add(f"t.state IN ('proposed', 'rejected', 'expired') AND t.state IN ({marks})", *wanted.statuses)
+            add(f"t.approved_by IS NULL AND t.state IN ({marks})", *wanted.statuses)
     if wanted.recurring:
         add("t.seq IN (SELECT seq FROM tasks WHERE schedule <> '{}')")  # uses the small index of these tasks
     if wanted.ended:

@@ -9,6 +9,11 @@ if TYPE_CHECKING:
     from backburner.store.database import Database
 
 
+_BY_ID = f"{ENTRY} WHERE t.task_id = ?"
+_BY_KEY = f"{ENTRY} WHERE t.project = ? AND t.key = ?"
+_BY_LATEST_RUN = f"{ENTRY} WHERE r.run_id = ?"
+
+
 class TaskReader:
     """Reads tasks by id. Never writes."""
 
@@ -17,7 +22,7 @@ class TaskReader:
 
     def find(self, task_id: str) -> Entry | None:
         """The task with exactly this id."""
-        return self._entry("t.task_id = ?", task_id)
+        return self._entry(_BY_ID, task_id)
 
     def get(self, task_id: str) -> Entry:
         """The task with exactly this id; TaskNotFound if there is none."""
@@ -27,11 +32,11 @@ class TaskReader:
 
     def by_key(self, project: str, key: str) -> Entry | None:
         """The task that was submitted with this key."""
-        return self._entry("t.project = ? AND t.key = ?", project, key)
+        return self._entry(_BY_KEY, project, key)
 
     def by_latest_run(self, run_id: str) -> Entry | None:
         """The task whose latest run has this id."""
-        return self._entry("r.run_id = ?", run_id)
+        return self._entry(_BY_LATEST_RUN, run_id)
 
     def task_of(self, run_id: str) -> str:
         """The id of the task that a run belongs to."""
@@ -42,6 +47,6 @@ class TaskReader:
         entry = self.find(task_id)
         return entry.run.run_id if entry and entry.run else None
 
-    def _entry(self, where: str, *values: str) -> Entry | None:
-        row = self._db.one(f"{ENTRY} WHERE {where}", values)
+    def _entry(self, select: str, *values: str) -> Entry | None:
+        row = self._db.one(select, values)
         return entry_of(row) if row else None

@@ -18,7 +18,7 @@ from backburner.core.states import LIVE, NoticeKind, Result, RunState, TaskEvent
 from backburner.core.task_spec import AgentOptions, options_fields
 from backburner.store.dependencies import dependency_failed
 from backburner.store.parameters import groups, places
-from backburner.store.rows import OUTGOING, plain, task_row
+from backburner.store.rows import OUTGOING, new_task_row, plain
 from backburner.store.run_folders import leave_to_hosts
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class TaskRepository:
                 )
                 client = SessionId.parse(task.session).client if task.session is not None else None
                 environment_id = self._environments.store(submission.environment)
-                row = task_row(task)
+                row = new_task_row(task)
                 row.update(client=client, environment_id=environment_id)
                 self._db.insert("tasks", row)
                 data = {"by": approval.by, "via": approval.via} if approval else {}

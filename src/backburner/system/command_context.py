@@ -239,7 +239,11 @@ class LocalCommandContext:
     def resolve(self, path: str) -> str:
         if path.startswith(_OF_EACH_PROCESS):
             return path if ".." in path.split("/") else os.path.normpath(path)
-        return self.reads(real_path, os.path.join(self.cwd, path))
+        whole = os.path.join(self.cwd, path)
+        folder, name = os.path.split(whole)
+        if name not in ("", ".", "..") and not self.exists(whole):
+            return f"{self.reads(real_path, folder).rstrip('/')}/{name}"  # the folder is usually known already
+        return self.reads(real_path, whole)
 
     def matches(self, folder: str, pattern: str) -> list[str]:
         """The paths that a shell would expand a pattern to in a folder: a leading dot must be matched explicitly."""

@@ -4,6 +4,7 @@ A run's processes are those in its session and those with its process tag in the
 (`env -i setsid …`) cannot be found. Linux reads /proc; other systems use `ps`, and cannot see the tag.
 """
 
+import _thread
 import contextlib
 import functools
 import os
@@ -291,14 +292,13 @@ def current_environment() -> dict[str, str]:
 
 
 def umask() -> int:
-    """This process's file mode mask, read without changing it if possible."""
-    try:
-        with open("/proc/self/status", "rb", buffering=0) as file:
+    """This process's file mode mask. Only if it has one thread, which is faster: by changing it for a moment."""
+    if _thread._count() > 0:
+        with contextlib.suppress(OSError, ValueError), open("/proc/self/status", "rb", buffering=0) as file:
             return int(file.read(256).partition(b"\nUmask:\t")[2][:4], 8)
-    except (OSError, ValueError):
-        current = os.umask(0o077)
-        os.umask(current)
-        return current
+    current = os.umask(0o077)
+    os.umask(current)
+    return current
 
 
 def engine_of(home: Home) -> ProcessId | None:

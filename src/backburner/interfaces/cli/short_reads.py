@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-LEDGER_VERSION = 19  # the schema that this module knows; a newer ledger is read by the ordinary command line
+LEDGER_VERSION = 20  # the schema that this module knows; a newer ledger is read by the ordinary command line
 _OPTIONS = {"list": {"--all", "--limit"}, "status": set(), "logs": {"--tail", "--raw"}, "inbox": {"--hook"}}
 _WITH_VALUE = {"--home", "--limit", "--tail", "--hook"}
 _LIST_LIMIT = 200
