@@ -1,9 +1,8 @@
 """W3C trace context: parses and formats TRACEPARENT, and generates trace and span ids."""
 
-import os
-
 from backburner.core.deferred_modules import re
 from backburner.core.light_typing import NamedTuple
+from backburner.core.random_ids import random_id
 
 VARIABLE = "TRACEPARENT"
 _PATTERN = r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?"  # compiled when first needed
@@ -31,8 +30,8 @@ def traceparent(trace_id: str, span_id: str) -> str:
 
 
 def new_trace_id() -> str:
-    return os.urandom(16).hex()
+    return random_id() + random_id()
 
 
 def new_span_id() -> str:
-    return os.urandom(8).hex()
+    return random_id()

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from backburner.system.restricted_thread import RestrictedThreads
 
 PIPE_BYTES = 256 * 1024  # the capacity of an output pipe, and the most that is moved from one pipe before the next one's turn
+# The capacity of a pipe after its log has exceeded its limit: the command can go on writing while parts of the log are removed.
+FLOODED_PIPE_BYTES = 1 << 20
+_SETPIPE_SZ = 1031  # see fcntl(2)
 COMPLETE, OPEN = "e", "o"  # the answer to a shim: everything is in the log, and whether a process can still write to the pipe
 MARK_AT = 4  # the offset of that answer in the exit file, behind the exit code; see run_files.output_state
 # Requests: start a shim and write the log of its pipe; or only write a log, where the second descriptor is the shim's socket or its pidfd.
@@ -155,6 +158,7 @@ class Output:
             from backburner.execution.output_limit import OutputLimit  # few logs are that large
 
             self._limiter = OutputLimit(os.path.dirname(self.path), self.limit)
+            set_capacity(self.pipe, FLOODED_PIPE_BYTES)
         self.log = self._limiter.check(self.log)
         self._size = os.lseek(self.log, 0, os.SEEK_CUR)
         self._check_at = max(self.limit, self._size + self.limit // 256)  # a small part of what is removed at a time
@@ -172,6 +176,14 @@ def _restricted_threads() -> "RestrictedThreads":
     from backburner.system.restricted_thread import RestrictedThreads
 
     return RestrictedThreads()
+
+
+def set_capacity(pipe: int, size: int) -> None:
+    """Let a pipe hold this many bytes, if the user's limit permits it."""
+    try:  # noqa: SIM105 `contextlib` takes long to load
+        fcntl.fcntl(pipe, _SETPIPE_SZ, size)
+    except OSError:
+        pass
 
 
 def bytes_in(pipe: int) -> int:

@@ -2,8 +2,6 @@
 
 import _socket
 import asyncio
-import contextlib
-import fcntl
 import os
 import socket
 import stat
@@ -19,7 +17,6 @@ from backburner.system.restricted_thread import Restriction
 from backburner.system.run_files import ExitFile
 
 SHIM_READER = 5  # the shim's descriptor of the read end
-_SETPIPE_SZ = 1031
 _RESTART_DELAY = 0.1  # seconds, if the log writer ends again and again
 
 
@@ -88,8 +85,7 @@ class OutputPipe:
 def new_pipe(log: str, limit: int) -> tuple[OutputPipe, int, int]:
     """A new pipe, and what only the shim needs of it: the write end, and the shim's end of its socket."""
     reader, writer = os.pipe()
-    with contextlib.suppress(OSError):
-        fcntl.fcntl(writer, _SETPIPE_SZ, log_writer.PIPE_BYTES)
+    log_writer.set_capacity(writer, log_writer.PIPE_BYTES)
     try:
         ours, theirs = _socket.socketpair()  # `socket` takes several times longer to make its objects
     except OSError:

@@ -209,9 +209,10 @@ class RunEndings:
         return failures, restart_delay(task.spec.command.restarts, failures)
 
     def _text(self, task: Task, run: Run, ending: RunResult, failures: int) -> str:
-        outcome = describe_result(
-            ending.result, ending.exit_code, ending.error, task.spec.timeout_ms, agent=task.spec.agent_name is not None
-        )
+        outcome = ""
+        if ending.state != RunState.COMPLETED:
+            agent = task.spec.agent_name is not None
+            outcome = describe_result(ending.result, ending.exit_code, ending.error, task.spec.timeout_ms, agent=agent)
         if failures > 1:
             outcome += f", {failures} times in a row"
         if task.spec.agent_name is not None:

@@ -8,6 +8,7 @@ from backburner.core.errors import StaleTask
 from backburner.core.light_typing import TYPE_CHECKING, Any
 from backburner.core.models import ENGINE, ProcessId, Run, RunCause, Task
 from backburner.core.queues import at, is_queue
+from backburner.core.random_ids import random_id
 from backburner.core.states import Result, RunEvent, RunState, advance
 from backburner.store.rows import new_run_row
 
@@ -58,7 +59,7 @@ class RunWriter:
             n=task.run_count,
             state=advance(RunState.PENDING, RunEvent.CLAIMED) if owner else RunState.PENDING,
             folder=os.path.join(folder, run_id),
-            process_tag=os.urandom(8).hex(),
+            process_tag=random_id(),
             trace_id=task.trace.trace_id or trace_context.new_trace_id(),
             span_id=trace_context.new_span_id(),
             runner=runner,
