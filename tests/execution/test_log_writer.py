@@ -2,6 +2,7 @@
 
 import _socket
 import errno
+import fcntl
 import os
 import socket
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from backburner.execution import log_writer
-from backburner.execution.log_writer import COMPLETE, OPEN, LogWriter, Output, save
+from backburner.execution.log_writer import COMPLETE, FLOODED_PIPE_BYTES, OPEN, LogWriter, Output, save
 from backburner.execution.output_pipe import log_writer_command, new_pipe
 from backburner.system.home import is_locked
 
@@ -59,6 +60,19 @@ def test_recording_the_answer_keeps_the_time_of_the_end(folder: Path) -> None:
     os.close(writer)
     assert save(output, until_end=True) == 0
     assert (folder / ".exit").stat().st_mtime == 2000
+    output.close()
+
+
+def test_a_pipe_holds_more_after_its_log_has_exceeded_its_limit(folder: Path) -> None:
+    output, writer = output_of(folder, b"x" * 30_000, limit=40_000)
+    usual = fcntl.fcntl(writer, fcntl.F_GETPIPE_SZ)
+    assert output.open() and output.move() == 30_000
+    assert fcntl.fcntl(writer, fcntl.F_GETPIPE_SZ) == usual
+    os.write(writer, b"x" * 30_000)
+    assert output.move() == 30_000
+    assert fcntl.fcntl(writer, fcntl.F_GETPIPE_SZ) == FLOODED_PIPE_BYTES
+    os.close(writer)
+    assert save(output, until_end=True) == 0
     output.close()
 
 

@@ -23,9 +23,19 @@ def test_a_list_of_more_than_two_texts_becomes_comparisons(before: str, after: s
     assert as_comparisons(before) == after
 
 
-def test_writing_a_run_needs_no_temporary_table() -> None:
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO runs (run_id) VALUES ('x')",
+        "INSERT INTO tasks (task_id) VALUES ('x')",
+        "INSERT INTO notices (key) VALUES ('x')",
+        "UPDATE runs SET state = 'failed' WHERE run_id = 'x'",
+        "UPDATE tasks SET state = 'done' WHERE task_id = 'x'",
+    ],
+)
+def test_writing_a_row_needs_no_temporary_table(statement: str) -> None:
     database = SqliteDatabase(":memory:")
-    steps = [row[1] for row in database.execute("EXPLAIN INSERT INTO runs (run_id) VALUES ('x')")]
+    steps = [row[1] for row in database.execute(f"EXPLAIN {statement}")]
     assert "Insert" in steps and "OpenEphemeral" not in steps
     assert database.check() == []
 

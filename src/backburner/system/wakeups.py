@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ENGINE_SOCKET = "engine.sock"
+_sender: "socket | None" = None  # of this process, from the first wake-up on
 
 
 class WakeupListener:
@@ -106,15 +107,14 @@ def wake_all(folder: str, *, engine_too: bool = True, except_for: str = "") -> b
 
 
 def _send(path: str) -> bool:
-    sender = _datagrams()
+    global _sender
+    _sender = _sender or _datagrams()
     try:
-        sender.sendto(b"!", path)
+        _sender.sendto(b"!", path)
     except BlockingIOError:
         return True  # its queue is full of wake-ups already
     except OSError:
         return False
-    finally:
-        sender.close()
     return True
 
 
