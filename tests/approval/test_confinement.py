@@ -1,5 +1,6 @@
 """Which sandbox a command gets, and what needs approval although there is one."""
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -397,7 +398,14 @@ def test_output_of_a_service_is_filtered_without_approval(project: Path) -> None
 
 
 def test_folders_of_processes_are_not_part_of_the_sandbox(project: Path) -> None:
-    for path in ("/proc/self/root/etc/hostname", "/proc/self/cwd/README.md", "/dev/fd/../root/etc/hostname", "/proc/77/root/etc/hostname"):
+    running = f"/proc/{os.getpid()}/root/etc/hostname"
+    for path in (
+        "/proc/self/root/etc/hostname",
+        "/proc/self/cwd/README.md",
+        "/dev/fd/../root/etc/hostname",
+        "/proc/99999999/root/x",
+        running,
+    ):
         assert sandbox_verdict(project, f"cat {path}").decision == "ask", path
     for path in ("/proc/self/status", "/proc/cpuinfo", "/dev/stdin", "/proc/self/fd/0", "/dev/fd/3"):
         assert chosen(project, f"cat {path}").view is View.READ_ONLY, path

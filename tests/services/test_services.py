@@ -303,7 +303,7 @@ def test_in_a_home_above_its_limit_the_oldest_output_goes_first(app: App, home: 
         (folder / "output.log").write_bytes(b"x" * (1 << 20))
         (folder / "work" / "file").write_bytes(b"x" * (1 << 20))
         (folder / "conversation.json").write_text("[]")
-    Path(home.config).write_text(f"[commands]\nhome_limit_gb = {8 / 1024}\n")
+    Path(home.config).write_text(f"[commands]\nhome_limit_gb = {9 / 1024}\n")
     app.config_file.reload_if_changed()
     for _ in range(2):
         for _ in app.retention.limit_size_batches():
