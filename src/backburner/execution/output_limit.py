@@ -16,7 +16,7 @@ from backburner.system.log_file import CAPPED, NAME, Cut, Log, cut_marker
 
 _PUNCH_HOLE_KEEP_SIZE = 0x1 | 0x2
 _BLOCK = 4096
-_STEPS = 64  # a hole grows by this part of the limit at a time; a command that fills its pipe (1 MB then) waits meanwhile
+_STEPS = 64  # a hole grows by this part of the limit at a time: by 1 MB of 64, as much as a pipe takes in meanwhile
 _LONG_RECORD = 1024  # bytes of a `.capped` file that is written anew, with the sum of its lines
 _MARKER_BYTES = 128  # reserved for the line that says how much is missing
 

@@ -41,11 +41,8 @@ _OVERRIDDEN = (
 )
 _SYSTEM_FOLDERS = ("", "etc", "usr", "bin", "sbin", "lib", "lib64", "boot", "dev", "proc", "sys", "var", "opt")
 _VISIBLE = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/nix", "/etc", "/proc", "/sys", "/dev")
-_OF_EACH_PROCESS = (
-    "/proc/self/",
-    "/proc/thread-self/",
-    "/dev/fd/",
-)  # they lead elsewhere for every process, as those of a process by its number do when the command runs
+# They lead elsewhere for every process, as `/proc/NUMBER/` does when the command runs.
+_OF_EACH_PROCESS = ("/proc/self/", "/proc/thread-self/", "/dev/fd/")
 _OF_ANY_PROCESS = r"(/proc/(self|thread-self|\d+)|/dev/fd)/(?!(\w+|fd/\d+|net/\w+)$)"  # folders of processes, which lead anywhere
 _SHARED_FOLDERS = ("/home", "/Users", "/root", "/mnt", "/media", "/srv")
 # Folders with third-party code, in which the name of a source file says little about its content.

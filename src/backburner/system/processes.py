@@ -292,7 +292,7 @@ def current_environment() -> dict[str, str]:
 
 
 def umask() -> int:
-    """This process's file mode mask. Only if it has one thread, which is faster: by changing it for a moment."""
+    """This process's file mode mask. With one thread it is found by changing it for a moment, which is faster than reading /proc."""
     if _thread._count() > 0:
         with contextlib.suppress(OSError, ValueError), open("/proc/self/status", "rb", buffering=0) as file:
             return int(file.read(256).partition(b"\nUmask:\t")[2][:4], 8)
