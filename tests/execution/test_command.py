@@ -1,16 +1,19 @@
 """The executor of commands on its own."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from backburner.core.claims import ClaimedRun
 from backburner.core.ports import StartLater
+from backburner.core.states import Result
 from backburner.execution.command import CommandExecutor
 from backburner.execution.output_pipe import LogWriterProcess, OutputPipe, ShimStart
 from backburner.system import processes
 from backburner.system.home import Home
+from backburner.system.run_files import exit_text
 from backburner.testing import records
 
 
@@ -28,7 +31,26 @@ async def test_the_pipe_of_a_start_that_never_happened_is_released(tmp_path: Pat
     run = records.run(folder="tasks/task_x", process_tag="x", trace_id="1" * 32, span_id="2" * 16, owner=processes.myself())
     command = executor.launch(ClaimedRun(records.task("task_x", ("true",), cwd=str(tmp_path)), run, {"PATH": os.defpath}))
     executor.log_writer._on_end()
-    with pytest.raises(StartLater, match="the log writer was killed before it started the command"):
+    with pytest.raises(StartLater, match="the log writer or its supervisor was killed before the command was started"):
         await command.ended()
     assert pipes[0].reader < 0 and not executor.log_writer._pipes
+    executor.close()
+
+
+async def test_a_command_whose_shim_is_killed_before_it_has_begun_is_started_again(tmp_path: Path) -> None:
+    executor = CommandExecutor(Home(str(tmp_path / "home")).make(), 1 << 20)
+    for number in range(200):  # the shim may be faster
+        tag, task_id, started = f"tag{number}", f"task_{number}", tmp_path / f"started{number}"
+        run = records.run(folder=f"tasks/{task_id}", process_tag=tag, trace_id="1" * 32, span_id="2" * 16, owner=processes.myself())
+        task = records.task(task_id, ("touch", str(started)), cwd=str(tmp_path))
+        command = executor.launch(ClaimedRun(task, run, {"PATH": os.defpath}))
+        assert command.process
+        os.kill(command.process.pid, signal.SIGKILL)
+        try:
+            assert (await command.ended()).result == Result.LOST and exit_text(executor.folder(run))
+        except StartLater:
+            assert not exit_text(executor.folder(run)) and not started.exists()
+            break
+    else:
+        pytest.fail("every shim had begun")
     executor.close()

@@ -332,10 +332,11 @@ class Command:
                 self.find_shim()
             while left := processes.members(self.process, self._process_tag):
                 await _wait_for_exit(left[0])
-            if self._start and self._pipe and self.process is None and not shim.has_begun(self._folder):
-                self._executor.log_writer.remove(self._pipe)  # the next start has another one
-                raise StartLater("the log writer was killed before it started the command")
             found = run_files.exit_file(self._folder)
+            if not found.text and os.path.exists(os.path.join(self._folder, run_files.EXIT)):
+                if self._pipe:
+                    self._executor.log_writer.remove(self._pipe)  # the next start has another one
+                raise StartLater("the log writer or its supervisor was killed before the command was started")
         if found.code is not None and os.path.exists(os.path.join(self._folder, run_files.ENFORCED)):
             await self._end_unenforced()
             return Outcome(Result.LOST, None, "its end was not observed: the process that enforced the lease of its host was killed")

@@ -89,7 +89,7 @@ def prepare(
         f"[ ! -e /proc/self/fd/1 ] || exec {SHIM_READER}</proc/self/fd/1",
         f"ulimit -w {INSIDE} || ulimit -x {INSIDE}",  # file locks: -w in dash and ash, -x in bash and ksh; see process.INSIDE
         *hold_input,
-        f"printf s 1<>{code}",
+        f"printf s 1<>{code} || exit",  # a command is not started unless it is known that it has begun
         f"({open_input}{_limits(task)}exec {source} 2>&1 3>&- {SHIM_READER}<&- {redirects} {words})",
         f"printf '%-{MARK_AT}s' \"$?\" 1<>{code}",
         *_save_output(f"{folder}/{NAME}", output_limit),
