@@ -17,6 +17,7 @@ from forked_cli import ForkedCli
 from postgres_server import LedgerDatabase, PostgresServer, system_programs, wheel_programs
 
 from backburner.core.models import Caller, ProcessId
+from backburner.execution import sandbox_starter
 from backburner.services.app import App
 from backburner.system import processes
 from backburner.system.caller_identity import current_caller
@@ -178,6 +179,28 @@ class HomeCli:
     @property
     def log_writers(self) -> list[ProcessId]:
         return self.processes("serve")
+
+    @property
+    def sandbox_starters(self) -> list[ProcessId]:
+        return self.processes(os.path.abspath(sandbox_starter.__file__))
+
+    def uses_sandbox_starter(self, task_id: str) -> bool:
+        """Whether the last run of a task was started by the sandbox starter, and not by bubblewrap."""
+        return f"<&{sandbox_starter.SHIM}" in (self.folder(task_id) / ".exit").read_text(errors="replace")
+
+    def await_sandbox_starter(self) -> None:
+        """Run sandboxed commands, of another user and in another folder, until the sandbox starter starts them. They are cleared."""
+        elsewhere = self.root.parent / "elsewhere"
+        elsewhere.mkdir(exist_ok=True)
+
+        def is_used() -> bool:
+            task_id = self.ok("run", "--cwd", str(elsewhere), "--", "true", env={"HOME": str(elsewhere)}).strip()
+            self.cli("wait", task_id)
+            used = self.uses_sandbox_starter(task_id)
+            self.ok("clear", task_id)
+            return used
+
+        wait_until(is_used, "the sandbox starter")
 
     def stop_engine(self) -> None:
         """Stop the engine and its keeper, and an engine that is just starting, so that none comes back."""

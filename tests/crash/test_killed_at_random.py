@@ -1,4 +1,5 @@
-"""Rounds of commands from command lines and an embedding program, while engine, keeper, log writers and clients are killed at random.
+"""Rounds of commands from command lines and an embedding program, while engine, keeper, log writers, sandbox starters and
+clients are killed at random.
 
 Half of the commands are approved, and half run in a sandbox. 20 rounds; 500 with BACKBURNER_LONG. To repeat a failure, use the seed it printed: BACKBURNER_SEED=… pytest -k random.
 """
@@ -66,7 +67,8 @@ class Round:
         assert accepted <= known, f"accepted but not in the ledger: {accepted - known}"
 
     def _kill(self, clients: "list[subprocess.Popen[str]]", embedder: "subprocess.Popen[str]") -> None:
-        match self.chance.choices(("engine", "keeper", "both", "log writers", "all", "cli", "embedder"), (4, 1, 2, 3, 2, 2, 1))[0]:
+        kinds = ("engine", "keeper", "both", "log writers", "sandbox starters", "all", "cli", "embedder")
+        match self.chance.choices(kinds, (4, 1, 2, 3, 2, 2, 2, 1))[0]:
             case "engine":
                 self._kill_engine()
             case "keeper":
@@ -76,10 +78,13 @@ class Round:
                 self._kill_engine()
             case "log writers":
                 self._kill_log_writers()
+            case "sandbox starters":
+                self._kill_sandbox_starters()
             case "all":
                 self._kill_keepers()
                 self._kill_engine()
                 self._kill_log_writers()
+                self._kill_sandbox_starters()
             case "cli":
                 self._kill_child(self.chance.choice(clients), "cli")
             case "embedder":
@@ -96,6 +101,10 @@ class Round:
     def _kill_log_writers(self) -> None:
         for log_writer in self.home_cli.log_writers:
             self.killed["log writer"] += processes.send(log_writer, signal.SIGKILL)
+
+    def _kill_sandbox_starters(self) -> None:
+        for starter in self.home_cli.sandbox_starters:
+            self.killed["sandbox starter"] += processes.send(starter, signal.SIGKILL)
 
     def _kill_child(self, child: "subprocess.Popen[str]", name: str) -> None:
         if child.poll() is None:

@@ -35,7 +35,7 @@ def private(*, folders: bool) -> list[str]:
 def test_they_are_empty_in_the_sandbox(tmp_path: Path, program: str, by_overlay: bool) -> None:
     hidden = private_settings.empty_copies(str(tmp_path), program) if by_overlay else None
     assert bool(hidden) == by_overlay
-    words = [program, *NAMESPACES, *bubblewrap._same_for_all(hidden, -1.0), "--"]
+    words = [program, *NAMESPACES, *bubblewrap._system(hidden, -1.0), "--"]
 
     def output(*command: str) -> str:
         return subprocess.run([*words, *command], capture_output=True, text=True, env={"PATH": os.defpath}).stdout

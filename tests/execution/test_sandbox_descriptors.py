@@ -33,8 +33,8 @@ def test_a_prepared_sandbox_holds_its_descriptors_until_it_is_closed(tmp_path: P
     confine(wanted, SUPPORT).close()
     before = descriptors()
     confinement = confine(wanted, SUPPORT)
-    assert {str(number) for number in confinement.descriptors} == descriptors() - before
-    assert len(confinement.descriptors) == 4  # the arguments, two files for git, and .vscode
+    assert {str(number) for number in confinement.files} == descriptors() - before
+    assert len(confinement.files) == 4  # the arguments, two files for git, and .vscode
     confinement.close()
     assert descriptors() == before
 

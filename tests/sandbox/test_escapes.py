@@ -98,6 +98,8 @@ def test_no_attempt_reaches_anything(app: App, home_cli: HomeCli, tmp_path: Path
     wanted = [attempt for attempt in chosen() if attempt.trust in ("both", "trusted" if trusted else "new")]
     if app.gate.support().level is Level.PARTIAL:
         wanted = [attempt for attempt in wanted if attempt.name not in _VISIBLE_WITH_LANDLOCK]
+    if app.gate.support().level is Level.FULL:
+        home_cli.await_sandbox_starter()
     reached: dict[str, list[str]] = {}
     ran: Counter[str] = Counter()
     for number, start in enumerate(range(0, len(wanted), _BATCH)):
@@ -109,3 +111,7 @@ def test_no_attempt_reaches_anything(app: App, home_cli: HomeCli, tmp_path: Path
     print(f"{len(wanted)} attempts, {ran.total()} of them ran in the sandbox, {len(reached)} reached something")
     assert reached == {}
     assert ran.total() > len(wanted) // 10, "most attempts were only asked about"
+    if app.gate.support().level is Level.FULL:
+        by_starter = sum(home_cli.uses_sandbox_starter(path.parent.name) for path in (home_cli.root / "tasks").glob("*/.exit"))
+        print(f"{by_starter} of them were started by the sandbox starter")
+        assert by_starter > ran.total() // 2

@@ -24,10 +24,15 @@ def git(folder: Path, *words: str) -> str:
     return subprocess.run([*GIT, "-C", str(folder), *words], check=True, capture_output=True, text=True).stdout
 
 
-@pytest.fixture
-def project(home_cli: HomeCli) -> Path:
-    """A git repository that is not trusted, with a secret, protected files, and a home directory of the user."""
+@pytest.fixture(params=["bubblewrap", "sandbox starter"])
+def project(home_cli: HomeCli, request: pytest.FixtureRequest) -> Path:
+    """A git repository that is not trusted, with a secret, protected files, and a home directory of the user.
+
+    The first sandboxed command of an engine is started by bubblewrap, later ones by the sandbox starter, unless only bubblewrap can.
+    """
     home_cli.configure(NO_TERMINAL)
+    if request.param == "sandbox starter":
+        home_cli.await_sandbox_starter()
     home = Path(home_cli.environ["HOME"])
     (home / ".ssh").mkdir(parents=True)
     (home / ".ssh/id_ed25519").write_text("CANARY-KEY\n")
@@ -220,9 +225,9 @@ def test_a_link_to_a_repository_in_a_folder_that_is_not_searched_is_moved_away(h
     made = place if place != "of a sandbox" else "/tmp/x"
     line = REPOSITORY.replace("src/", f"{made}/")
     if place == "of a sandbox":
-        home_cli.ok("run", "--wait", "--", *script(trusted, "1"))
-        (shared,) = (home_cli.root / "sandbox/tmp").iterdir()
-        place = f"{shared}/x"
+        home_cli.ok("run", "--wait", "--", *script(trusted, "open('/tmp/mark', 'w')"))
+        (mark,) = (home_cli.root / "sandbox/tmp").glob("*/mark")
+        place = f"{mark.parent}/x"
     home_cli.ok("run", "--wait", "--", *script(trusted, f"{line}; ln -s {place} linked", "make.sh"))
     assert not (trusted / "linked").is_symlink() and (trusted / "kept").is_symlink()
 
@@ -541,11 +546,11 @@ def test_a_cancelled_command_has_its_own_exit_code(home_cli: HomeCli, project: P
 
 @pytest.mark.parametrize("others", [0, 1])
 def test_a_cancelled_command_has_its_own_exit_code_even_if_its_monitor_is_slow(home_cli: HomeCli, project: Path, others: int) -> None:
-    """Without others, the engine itself starts the command; otherwise its log writer does."""
+    """Without others, the engine itself starts the command; otherwise its log writer does. With an input, it needs bubblewrap."""
     other = home_cli.ok("run", "--", "sleep", "600").strip() if others else ""
     wait_until(lambda: not other or home_cli.status(other)["pid"], "the other command to run")
     words = script(project, "trap 'exit 7' TERM\necho ready\nwhile :; do sleep 0.05; done\n", "run.sh")
-    task_id = home_cli.ok("run", "--", *words).strip()
+    task_id = home_cli.ok("run", "--stdin", "--", *words).strip()
     wait_until(lambda: home_cli.log(task_id) == b"ready\n", "it to run")
     wait_until(lambda: home_cli.status(task_id)["pid"], "its process to be recorded")
     monitor = monitor_of(processes.members(None, processes.tag_of(home_cli.status(task_id)["pid"]) or ""))

@@ -11,7 +11,7 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from backburner.core.sandbox import Network, Sandbox, View
@@ -22,7 +22,7 @@ from backburner.system.paths import is_below, real_path
 from backburner.system.project_files import ProjectFiles, search, settings_with_credentials, untracked
 
 _SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt", "nix", "gnu", "etc")
-_MACHINE = ("/sys/devices/system", "/sys/fs/cgroup")
+_MACHINE = tuple(word for path in ("/sys/devices/system", "/sys/fs/cgroup") for word in ("--ro-bind-try", path, path))
 _MAX_TEMPORARY_BYTES = 4 << 30
 _FIRST_DESCRIPTOR = 20  # that bubblewrap is given; the shim uses lower ones
 _SEARCH_INTERVAL = 60.0  # seconds after which changes of the system are noticed
@@ -52,19 +52,39 @@ class Places(NamedTuple):
         return os.path.join(self.run, run_files.CHANGES)
 
 
-def arguments(sandbox: Sandbox, places: Places, cwd: str, path: str, files: ProjectFiles) -> list[str]:
-    """The arguments, without the program and the command. `path` is the command's search path."""
-    return [
-        *_namespaces(sandbox),
-        *_system(sandbox, places),
+class Layout(NamedTuple):
+    """The arguments of bubblewrap in parts; together with the variables they describe a sandbox, whoever makes it.
+
+    `machine` is best mounted last by bubblewrap itself, which looks at each mount again for every later one.
+    """
+
+    namespaces: tuple[str, ...]
+    system: Sequence[str]  # the same for many commands, as `machine`
+    own: tuple[str, ...]
+    machine: tuple[str, ...]
+    later: tuple[str, ...]  # after `machine`
+
+    def arguments(self, environment: Mapping[str, str]) -> list[str]:
+        variables = (word for pair in environment.items() for word in ("--setenv", *pair))
+        return [*self.namespaces, *self.system, *self.own, *self.machine, *self.later, "--clearenv", *variables]
+
+
+def layout(sandbox: Sandbox, places: Places, cwd: str, path: str, files: ProjectFiles) -> Layout:
+    """What the command sees. `path` is its search path."""
+    cwd = real_path(cwd)
+    own = (
+        *_of_each(sandbox, places),
         *_user_home(places, path),
-        *(_project(sandbox, sandbox.project, places, files) if sandbox.project else ["--dir", real_path(cwd)]),
+        *(_project(sandbox, sandbox.project, places, files) if sandbox.project else ("--dir", cwd)),
         *_own(places, sandbox.project),
-        *(word for path in _MACHINE for word in ("--ro-bind-try", path, path)),  # late: each mount is looked at again for every later one
+    )
+    later = (
         *(word for extra in sandbox.read for word in ("--ro-bind-try", extra, extra)),
         *(word for extra in sandbox.sockets for word in ("--bind-try", extra, extra)),
-        *("--chdir", real_path(cwd)),
-    ]
+        *("--chdir", cwd),
+    )
+    system = _system(places.hidden, time.monotonic() // _SEARCH_INTERVAL)
+    return Layout(tuple(_namespaces(sandbox)), system, own, _MACHINE, later)
 
 
 def open_protected(stack: contextlib.ExitStack, project: str, files: ProjectFiles) -> dict[str, int]:
@@ -114,8 +134,9 @@ def _namespaces(sandbox: Sandbox) -> Iterator[str]:
         yield "--unshare-net"
 
 
-def _system(sandbox: Sandbox, places: Places) -> Iterator[str]:
-    yield from _same_for_all(places.hidden, time.monotonic() // _SEARCH_INTERVAL)
+def _of_each(sandbox: Sandbox, places: Places) -> Iterator[str]:
+    """Devices and temporary files."""
+    yield from ("--dev", "/dev", "--symlink", "../tmp", "/var/tmp", "--dir", "/run")
     if places.temporary:
         yield from ("--bind", places.temporary, "/tmp")
     else:
@@ -125,7 +146,7 @@ def _system(sandbox: Sandbox, places: Places) -> Iterator[str]:
 
 
 @functools.lru_cache(2)
-def _same_for_all(hidden: str | None, _: float) -> list[str]:
+def _system(hidden: str | None, _: float) -> Sequence[str]:
     """The system, which is the same in every sandbox."""
     words = []
     for name in _SYSTEM:
@@ -143,7 +164,7 @@ def _same_for_all(hidden: str | None, _: float) -> list[str]:
     words += ["--proc", "/proc"]
     if os.geteuid() == 0:  # it could write to settings of the kernel even without capabilities, because it owns them
         words += ["--remount-ro", "/proc"]
-    return [*words, "--dev", "/dev", "--symlink", "../tmp", "/var/tmp", "--dir", "/run"]
+    return words
 
 
 def _is_empty(folder: str) -> bool:

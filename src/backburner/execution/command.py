@@ -4,6 +4,7 @@
 for the run is decided by the runner.
 """
 
+import _socket
 import asyncio
 import fcntl
 import os
@@ -20,14 +21,15 @@ from backburner.core.masking import hide_secrets
 from backburner.core.models import SANDBOX, ProcessId, Run, Task
 from backburner.core.ports import TEMPORARY_ERRORS, CannotStart, Outcome, StartLater
 from backburner.core.progress import summarize
-from backburner.core.sandbox import Level, Support, sandbox_from
+from backburner.core.sandbox import Level, Network, Support, sandbox_from
 from backburner.core.states import Result
-from backburner.execution import lease_enforcer, sandbox_ending, shim
+from backburner.execution import lease_enforcer, sandbox_ending, sandbox_starter, shim
 from backburner.execution.log_writer import COMPLETE, OPEN
 from backburner.execution.output_limit import OutputLimit
 from backburner.execution.output_pipe import Child, LogWriterProcess, OutputPipe, new_pipe, pipe_of
 from backburner.execution.ready_pattern import ReadyPattern
-from backburner.execution.sandbox import Confinement, Request, confine
+from backburner.execution.sandbox import Confinement, Request, confine, in_memory
+from backburner.execution.starter_process import StarterProcess
 from backburner.system import log_file, processes, run_files, run_inspection
 from backburner.system.file_watch import FileWatch
 from backburner.system.home import Home, create, is_locked, write_all
@@ -66,6 +68,7 @@ class CommandExecutor:
         self._armed: dict[int, Command] = {}
         self._reading: asyncio.Task[processes.ProcessTable] | None = None
         self.log_writer = LogWriterProcess(home)
+        self._starter = StarterProcess(home)
 
     def launch(self, work: ClaimedRun) -> "Command":
         """Start the command; it survives the end of this process."""
@@ -91,7 +94,13 @@ class CommandExecutor:
             own["PYTHONUNBUFFERED"] = environ.get("PYTHONUNBUFFERED", "1")  # so that lines are in the log at once
             if "PWD" in environment:
                 own["PWD"] = task.spec.cwd
-            confinement = self._confine(work, own) if run.sandbox and task.is_unapproved else None
+            by_starter = self._uses_starter(work)
+            confinement = self._confine(work, own, by_starter=by_starter) if run.sandbox and task.is_unapproved else None
+            if confinement and by_starter:
+                if pipe := self._start_inside(work, confinement):
+                    return Command(self, work, None, pipe, ends_whole=True)
+                confinement.close()
+                confinement = self._confine(work, own)
             env = confinement.environment if confinement else {**environ, **own}
             sandbox = (confinement.prefix, confinement.redirects, confinement.kept) if confinement else ((), "", "")
             enforcer: tuple[str, ...] = ()
@@ -132,7 +141,7 @@ class CommandExecutor:
         namespace = ("--die-with-parent", "--unshare-pid", "--dev-bind", "/", "/", "--proc", "/proc", "--")
         return (*enforcer, bubblewrap, *namespace), ()
 
-    def _confine(self, work: ClaimedRun, own: dict[str, str]) -> Confinement:
+    def _confine(self, work: ClaimedRun, own: dict[str, str], *, by_starter: bool = False) -> Confinement:
         """Prepare the sandbox of a run. `own` are the variables that Backburner sets."""
         task, run, environment = work
         support, passed = self._sandboxes()
@@ -146,13 +155,22 @@ class CommandExecutor:
             own,
             passed,
         )
-        return confine(request, support)
+        return confine(request, support, by_starter=by_starter)
+
+    def _uses_starter(self, work: ClaimedRun) -> bool:
+        """Whether the sandbox starter can start this command now; bubblewrap does what it cannot do."""
+        task, run = work.task, work.run
+        if not (run.sandbox and task.is_unapproved) or shim.needs_bubblewrap(task) or (task.spec.order.rerun and run.host):
+            return False
+        sandbox = sandbox_from(run.sandbox)
+        is_separate = sandbox.level is Level.FULL and sandbox.network is Network.NONE and not sandbox.processes
+        return is_separate and self._starter.is_ready and self.log_writer.can_start
 
     def _spawn(
         self, header: bytes, pipe: OutputPipe, streams: list[int], cwd: str, env: dict[str, str], confinement: Confinement | None
     ) -> Child | None:
         """Start the shim; its script stays locked while the shim runs. None if the log writer starts it."""
-        passed = confinement.descriptors if confinement else ()
+        passed = {descriptor: descriptor for descriptor in confinement.files} if confinement else {}
         needs_log = confinement is not None and confinement.rules is not None  # rules are for files that exist
         fcntl.flock(streams[0], fcntl.LOCK_EX)
         if needs_log:
@@ -174,12 +192,40 @@ class CommandExecutor:
                     cwd=cwd,
                     env=env,
                     start_new_session=True,
-                    pass_fds=passed,
+                    pass_fds=tuple(passed),
                 )
 
             child = call_restricted(restriction, start) if restriction else start()
         self.log_writer.add(pipe)  # not before, because the command need not wait for it
         return child
+
+    def _start_inside(self, work: ClaimedRun, confinement: Confinement) -> OutputPipe | None:
+        """Have the sandbox starter start the command, and the log writer its shim. None if one of them cannot do this now."""
+        folder = self._home.folder(work.run.folder)
+        request = self._starter.request(sandbox_from(str(work.run.sandbox)).project, confinement)
+        if request is None or shim.has_special_names(confinement.variables):
+            return None
+        pipe, *opened = new_pipe(f"{folder}/{NAME}", self.output_cap)
+        try:
+            opened.insert(0, shim.prepare_outside(folder, self.output_cap, confinement.kept))
+            script, output, _ = opened
+            fcntl.flock(script, fcntl.LOCK_EX)
+            outside, inside = (end.detach() for end in _socket.socketpair())
+            opened += (outside, inside)
+            passed = {sandbox_starter.SHIM: outside}
+            if not self.log_writer.start(pipe, log_header(work), opened[:3], "/", confinement.environment, passed):
+                pipe.close()
+                return None
+            commands = in_memory(shim.inside_script(work.task, self._files))
+            opened.append(commands)
+            self._starter.start(request, [inside, output, commands, *confinement.files])
+        except OSError:
+            self.log_writer.remove(pipe)
+            raise
+        finally:
+            for descriptor in opened:
+                os.close(descriptor)
+        return pipe
 
     def attach(self, work: ClaimedRun) -> "Command | None":
         """Find a command that another process launched; None if it never started."""
@@ -248,6 +294,7 @@ class CommandExecutor:
     def close(self) -> None:
         """Release all resources; the commands continue."""
         self.log_writer.close()
+        self._starter.close()
         if self._watch and self._watch.works:
             asyncio.get_running_loop().remove_reader(self._watch.fileno())
             self._watch.close()
@@ -265,7 +312,9 @@ class Command:
         child: Child | None = None,
         *,
         rebooted: bool = False,
+        ends_whole: bool = False,
     ) -> None:
+        """`ends_whole`: with the command, everything that it has started ends by itself."""
         self._process = process
         self.closed = False
         self.grew = asyncio.Event()  # set when the log has grown
@@ -274,7 +323,7 @@ class Command:
         self._sandbox = sandbox_from(work.run.sandbox) if work.run.sandbox and work.task.is_unapproved else None
         self._folder = executor.folder(work.run)
         self.log = f"{self._folder}/{NAME}"
-        self._pipe, self._child, self._rebooted = pipe, child, rebooted
+        self._pipe, self._child, self._rebooted, self._ends_whole = pipe, child, rebooted, ends_whole
         self._start = pipe.start if pipe else None
 
     @property
@@ -307,7 +356,7 @@ class Command:
         """End what is left in the sandbox, and look at what the command has done."""
         if self._sandbox is None or self._rebooted:
             return outcome
-        if self._sandbox.level is Level.FULL:
+        if self._sandbox.level is Level.FULL and not self._ends_whole:
             sandbox_ending.end_processes(self._folder, self._process_tag)
         if sandbox_ending.is_plain(self._sandbox, outcome.exit_code):
             return outcome
@@ -325,6 +374,8 @@ class Command:
                 await _wait_for_exit(self.process)
         reported = self._start.exit_file if self._start else None
         found = reported or run_files.exit_file(self._folder)
+        if found.text == shim.NOT_STARTED:
+            raise StartLater("the process that starts sandboxes was killed before it had started the command")
         if found.code is None and not self._rebooted:
             # a shim that is being started holds its lock but does not have the tag in its environment yet
             while self.process is None and is_locked(os.path.join(self._folder, run_files.EXIT)):

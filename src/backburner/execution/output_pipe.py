@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from backburner.core.models import ProcessId
 from backburner.execution import log_writer
@@ -27,7 +28,7 @@ class Child(subprocess.Popen):
         return
 
 
-class _Control(socket.socket):
+class Control(socket.socket):
     """A socket that is closed silently with its owner, because a program need not close its `TaskRunner`."""
 
     def __del__(self) -> None:
@@ -120,10 +121,15 @@ class LogWriterProcess:
         self._home = home
         self._pipes: dict[int, OutputPipe] = {}  # by inode, until their output is complete
         self._unsent: list[OutputPipe] = []
-        self._control: _Control | None = None
+        self._control: Control | None = None
         self._process: Child | None = None
         self._restart: asyncio.TimerHandle | None = None
         self._started_at = 0.0
+
+    @property
+    def can_start(self) -> bool:
+        """Whether there is a log writer that has no other requests to wait for."""
+        return self._control is not None and not self._unsent
 
     def start(
         self,
@@ -132,15 +138,15 @@ class LogWriterProcess:
         streams: Sequence[int],
         cwd: str,
         env: Mapping[str, str],
-        passed: Sequence[int] = (),
+        passed: Mapping[int, int] = MappingProxyType({}),
         restriction: Restriction | None = None,
     ) -> bool:
         """Have the log writer start a shim with these standard streams; False if there is none, or it cannot do this now.
 
-        The log writer creates the log with this header, unless it is empty. The shim also gets the descriptors in `passed`, with the same
-        numbers, and is restricted.
+        The log writer creates the log with this header, unless it is empty. The shim also gets the descriptors in `passed`, by the numbers
+        that it gets them with, and is restricted.
         """
-        if self._control is None or self._unsent:
+        if not self.can_start or self._control is None:
             return False
         fields = (
             log_writer.START,
@@ -148,7 +154,7 @@ class LogWriterProcess:
             os.fsencode(pipe.log),
             header,
             os.fsencode(cwd),
-            b" ".join([b"%d" % descriptor for descriptor in passed]),
+            b" ".join([b"%d" % number for number in passed]),
             restriction.to_text() if restriction else b"",
             os.fsencode("\0".join([f"{name}={value}" for name, value in env.items()])),
         )
@@ -157,7 +163,7 @@ class LogWriterProcess:
         try:
             if len(request) > log_writer.MAX_REQUEST_BYTES:
                 return False
-            socket.send_fds(self._control, [request], [pipe.reader, pipe.shim, *streams, *passed, *rulesets])
+            socket.send_fds(self._control, [request], [pipe.reader, pipe.shim, *streams, *passed.values(), *rulesets])
         except OSError:
             return False
         self._pipes[pipe.inode], pipe.start = pipe, ShimStart()
@@ -204,7 +210,7 @@ class LogWriterProcess:
             return
         finally:
             theirs.close()
-        self._control, self._started_at = _Control(fileno=ours.detach()), loop.time()
+        self._control, self._started_at = Control(fileno=ours.detach()), loop.time()
         self._control.setblocking(False)
         loop.add_reader(self._control.fileno(), self._on_message)
         self._unsent = list(self._pipes.values())

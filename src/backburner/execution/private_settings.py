@@ -48,13 +48,13 @@ def empty_copies(home: str, bubblewrap: str) -> str | None:
 
     None if there are none, or if they must be hidden one by one: an overlay does not show what is mounted below /etc.
     """
-    names = tuple(path for path, is_folder in private_settings() if not is_folder)
-    return _empty_copies(home, bubblewrap, names, time.monotonic() // _SEARCH_INTERVAL) if names else None
+    return _empty_copies(home, bubblewrap, time.monotonic() // _SEARCH_INTERVAL)
 
 
 @functools.lru_cache(2)
-def _empty_copies(home: str, bubblewrap: str, names: tuple[str, ...], _: float) -> str | None:
-    if os.path.islink("/etc") or _has_mounts("/etc"):
+def _empty_copies(home: str, bubblewrap: str, _: float) -> str | None:
+    names = tuple(path for path, is_folder in private_settings() if not is_folder)
+    if not names or os.path.islink("/etc") or _has_mounts("/etc"):
         return None
     folder = f"{home}/sandbox/etc-{sha256(os.fsencode('/'.join(names))).hexdigest()[:16]}"
     try:

@@ -13,6 +13,7 @@ import stat
 import sys
 import time
 from collections.abc import Generator, Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from backburner.core.ports import CannotStart
@@ -32,6 +33,7 @@ from backburner.system.sandbox_storage import CACHES, TEMPORARY, shared_folder
 
 _SEARCH_INTERVAL = 60.0  # seconds after which new tools and settings of the system are noticed
 _MAX_SETTINGS_BYTES = 256 * 1024
+_MAX_CONTENTS = 8
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts", "/dev/shm")
 _READABLE = (
     "/usr",
@@ -52,21 +54,25 @@ _READABLE = (
 class Confinement(NamedTuple):
     """How a command is started in its sandbox.
 
-    `prefix` comes before its words and `redirects` opens the files that the prefix uses. `rules` and those of the machine restrict the
-    shim. `kept` is needed after the end.
+    With bubblewrap: `prefix` comes before its words and `redirects` opens the files that the prefix uses. With the sandbox starter: what it sees
+    is in `layout`, and `variables` are those of the command. With Landlock: `rules` and those of the machine restrict the shim. `environment` is that of
+    the shim. `kept` is needed after the end.
     """
 
     environment: dict[str, str]
     prefix: tuple[str, ...] = ()
     redirects: str = ""
     kept: str = ""
+    layout: bubblewrap.Layout | None = None
+    variables: Mapping[str, str] = MappingProxyType({})
     rules: landlock.Rules | None = None  # of this run
     machine: "_MachineRules | None" = None
-    descriptors: tuple[int, ...] = ()  # that the prefix uses
+    files: tuple[int, ...] = ()  # open ones, which the arguments name by their numbers
+    to_close: contextlib.ExitStack | None = None
 
     def close(self) -> None:
-        for descriptor in self.descriptors:
-            os.close(descriptor)
+        if self.to_close:
+            self.to_close.close()
 
     @contextlib.contextmanager
     def restriction(self) -> Generator[Restriction | None]:
@@ -99,8 +105,8 @@ class Request(NamedTuple):
         return real_path(self.environment.get("HOME") or os.path.expanduser("~"))
 
 
-def confine(request: Request, support: Support) -> Confinement:
-    """Prepare the sandbox of a run. CannotStart if this machine no longer offers it."""
+def confine(request: Request, support: Support, *, by_starter: bool = False) -> Confinement:
+    """Prepare the sandbox of a run, for bubblewrap or for the sandbox starter. CannotStart if this machine no longer offers it."""
     sandbox = request.sandbox
     if support.level is not sandbox.level or (sandbox.view is View.COPY and not support.overlay):
         raise CannotStart(f"the sandbox is not available any more: {support.reason or support.level}")
@@ -111,13 +117,14 @@ def confine(request: Request, support: Support) -> Confinement:
     if sandbox.level is not Level.FULL:
         return _with_landlock(request, files)
     with contextlib.ExitStack() as stack:  # closes the descriptors that were opened before an error
-        confinement = _with_bubblewrap(request, support, files, stack)
-        stack.pop_all()
-    return confinement
+        confinement = _with_namespaces(request, support, files, stack, by_starter=by_starter)
+        return confinement._replace(to_close=stack.pop_all())
 
 
-def _with_bubblewrap(request: Request, support: Support, files: ProjectFiles, stack: contextlib.ExitStack) -> Confinement:
-    """The variables of the command are set by bubblewrap: its own program, which is not confined, must not be started with them."""
+def _with_namespaces(
+    request: Request, support: Support, files: ProjectFiles, stack: contextlib.ExitStack, *, by_starter: bool
+) -> Confinement:
+    """The variables of the command are set inside: the programs outside, which are not confined, must not be started with them."""
     sandbox, home, folder, user_home = request.sandbox, request.home, request.folder, request.user_home
     env = sandbox_environment(request.environment, sandbox, request.passed)
     env |= {"HOME": user_home, "TMPDIR": "/tmp", **request.variables, **request.own}
@@ -136,8 +143,8 @@ def _with_bubblewrap(request: Request, support: Support, files: ProjectFiles, st
         cache=shared_folder(root, CACHES, sandbox.project) if is_shared else None,
         temporary=shared_folder(root, TEMPORARY, sandbox.project) if is_shared else None,
         empty=_shared(home, "empty", b""),
-        git_config=_in_memory(stack, git_settings(request.environment).encode()),
-        attributes=bubblewrap.kept(stack, os.open(SECRET_NAMES, os.O_RDONLY)),
+        git_config=_file(stack, git_settings(request.environment).encode(), shared=by_starter),
+        attributes=_file(stack, _secret_names(), shared=by_starter),
         opened=bubblewrap.open_protected(stack, sandbox.project, files) if sandbox.project and support.overlay else None,
         overlay=support.overlay,
         hidden=empty_copies(root, support.bubblewrap) if support.overlay else None,
@@ -150,27 +157,49 @@ def _with_bubblewrap(request: Request, support: Support, files: ProjectFiles, st
         )  # the copy has the mode of this folder
     for number, path in enumerate(files.git_settings):
         write_pieces(places.settings(number), (without_credentials(content_of(path, _MAX_SETTINGS_BYTES)),))
-    words = bubblewrap.arguments(sandbox, places, request.cwd, path, files)
-    words += ["--clearenv", *(word for pair in env.items() for word in ("--setenv", *pair))]
+    layout = bubblewrap.layout(sandbox, places, request.cwd, path, files)
+    confinement = Confinement(
+        {"PATH": os.defpath, **request.own},
+        kept=protected_before(sandbox, files),
+        variables=env,
+        files=(places.git_config, places.attributes, *(places.opened or {}).values()),
+    )
+    if by_starter:
+        return confinement._replace(layout=layout)
     listens = sandbox.network is Network.LISTEN
     program = _shared(home, "listening.bpf" if listens else "default.bpf", seccomp.listening() if listens else seccomp.inside_bubblewrap())
-    rules = landlock.Rules(files=False, connect=sandbox.connect, bind=True) if listens else None
-    arguments = _in_memory(stack, os.fsencode("\0".join((*words, ""))))
-    prefix = (support.bubblewrap, "--args", str(arguments), "--seccomp", "6", "--json-status-fd", "7", "--")
-    redirects = f"6<{shlex.quote(program)} 7>>{shlex.quote(os.path.join(folder, run_files.EXIT))}"
-    return Confinement(
-        {"PATH": os.defpath, **request.own},
-        prefix,
-        redirects,
-        protected_before(sandbox, files),
-        rules,
-        descriptors=(arguments, places.git_config, places.attributes, *(places.opened or {}).values()),
+    arguments = bubblewrap.kept(stack, in_memory(os.fsencode("\0".join((*layout.arguments(env), "")))))
+    return confinement._replace(
+        prefix=(support.bubblewrap, "--args", str(arguments), "--seccomp", "6", "--json-status-fd", "7", "--"),
+        redirects=f"6<{shlex.quote(program)} 7>>{shlex.quote(os.path.join(folder, run_files.EXIT))}",
+        rules=landlock.Rules(files=False, connect=sandbox.connect, bind=True) if listens else None,
+        files=(*confinement.files, arguments),
     )
 
 
-def _in_memory(stack: contextlib.ExitStack, content: bytes) -> int:
+_contents: dict[bytes, int] = {}
+
+
+def _file(stack: contextlib.ExitStack, content: bytes, *, shared: bool) -> int:
+    """A file in memory: one that stays open, which the sandbox starter reads without moving its position, or one for a single bubblewrap."""
+    if not shared:
+        return bubblewrap.kept(stack, in_memory(content))
+    if content not in _contents:
+        while len(_contents) >= _MAX_CONTENTS:
+            os.close(_contents.pop(next(iter(_contents))))
+        _contents[content] = in_memory(content)
+    return _contents[content]
+
+
+@functools.cache
+def _secret_names() -> bytes:
+    with open(SECRET_NAMES, "rb") as file:
+        return file.read()
+
+
+def in_memory(content: bytes) -> int:
     """A descriptor to read this from."""
-    descriptor = bubblewrap.kept(stack, os.memfd_create("for bubblewrap"))
+    descriptor = os.memfd_create("backburner")
     os.write(descriptor, content)
     os.lseek(descriptor, 0, os.SEEK_SET)
     return descriptor

@@ -15,10 +15,12 @@ import os
 import re
 import shlex
 import sys
+from collections.abc import Iterator, Mapping
 
 from backburner.core.models import Task
 from backburner.execution.log_writer import COMPLETE, MARK_AT
 from backburner.execution.output_pipe import SHIM_READER, log_writer_command
+from backburner.execution.sandbox_starter import PREPARED, SHIM
 from backburner.system import run_files
 from backburner.system.home import write_all
 from backburner.system.log_file import NAME
@@ -27,10 +29,17 @@ from backburner.system.run_files import EXIT, INPUT, INPUT_END
 from backburner.system.sandbox_environment import MAX_FILE_BYTES, MAX_PROCESSES
 
 ENVIRONMENT = ".environment"
+NOT_STARTED = (
+    "n"  # in the exit file, instead of an exit code: the process that starts sandboxes was killed before it had started the command
+)
 _TERMINAL = os.path.join(os.path.dirname(os.path.abspath(__file__)), "terminal.py")
 _CPU_GRACE = 5  # seconds of CPU time between the signal that can be caught and the one that cannot
 # Everything in a sandbox ends with its command, so a line with commands in the background ends when these have ended.
 _WAIT = "\nset -- $?; wait; exit $1"
+_HOLD_OUTPUT = (
+    "exec 3>&2 2>/dev/null",  # messages of the shell about the command's end are not output of the command
+    f"[ ! -e /proc/self/fd/1 ] || exec {SHIM_READER}</proc/self/fd/1",
+)
 _BLANK = " " * (MARK_AT + 1)  # written in advance, so that the exit code can be written over it even if the disk is full
 
 # Variables that a shell does not pass on unchanged: names that it cannot hold, and names that it uses itself.
@@ -53,13 +62,9 @@ def prepare(
     exit file after the script. `supervised_by` are the words before all others.
     """
     prefix, redirects, kept = sandbox
-    argv = task.spec.command.words
-    if task.spec.command.shell:
-        line = argv[0] + (_WAIT if prefix and "&" in argv[0] else "")
-        argv = ("/bin/sh", "-c", line)
-    argv = (*prefix, *argv)
+    argv = (*prefix, *_command(task, ends_with_command=bool(prefix)))
     shim_environment = environment
-    if any(map(_SPECIAL.match, environment)):
+    if has_special_names(environment):
         # Rare, because starting an interpreter is slower; a shell alone would lose part of the environment.
         path = os.path.join(folder, ENVIRONMENT)
         write_all(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), json.dumps(environment).encode())
@@ -83,10 +88,8 @@ def prepare(
         open_input = f"exec <{shlex.quote(fifo)}; echo >&6; "
     lines = [
         "trap : TERM INT HUP",
-        *([f"umask {task.spec.command.umask:04o}"] if task.spec.command.umask is not None else []),
-        f"ulimit -Sn {files if files >= 0 else 'unlimited'}",  # the process that starts the shim may have raised it
-        "exec 3>&2 2>/dev/null",  # messages of the shell about the command's end are not output of the command
-        f"[ ! -e /proc/self/fd/1 ] || exec {SHIM_READER}</proc/self/fd/1",
+        *_inherited(task, files),
+        *_HOLD_OUTPUT,
         f"ulimit -w {INSIDE} || ulimit -x {INSIDE}",  # file locks: -w in dash and ash, -x in bash and ksh; see process.INSIDE
         *hold_input,
         f"printf s 1<>{code} || exit",  # a command is not started unless it is known that it has begun
@@ -97,6 +100,64 @@ def prepare(
         kept,
     ]
     return _script(f"{folder}/{EXIT}", os.fsencode("\n".join((_BLANK, *lines, "")))), shim_environment
+
+
+def prepare_outside(folder: str, output_limit: int, kept: str) -> int:
+    """Write the exit file of a run whose command the sandbox starter starts: this shim waits for it. Returns the file, open."""
+    code = shlex.quote(f"{folder}/{EXIT}")
+    lines = [
+        "trap '' TERM INT HUP PIPE",  # a signal would end `read`
+        *_HOLD_OUTPUT,
+        f"printf s 1<>{code} || exit",
+        f"echo >&{SHIM}; read -r begun <&{SHIM} || {{ printf {NOT_STARTED} 1<>{code}; exit; }}",
+        f"read -r code <&{SHIM}; case $code in [0-9]|[0-9][0-9]|[0-9][0-9][0-9]) ;; *) code=137;; esac",
+        "trap : TERM INT HUP",
+        f"printf '%-{MARK_AT}s' $code 1<>{code}",
+        *_save_output(f"{folder}/{NAME}", output_limit),
+        run_files.SCRIPT_END,
+        kept,
+    ]
+    return _script(f"{folder}/{EXIT}", os.fsencode("\n".join((_BLANK, *lines, ""))))
+
+
+def inside_script(task: Task, files: int) -> bytes:
+    """The script of the first process in a sandbox, which runs the command; see sandbox_starter.py."""
+    words = shlex.join(_command(task, ends_with_command=True))
+    lines = (
+        "exec 2>/dev/null",
+        f"read -r prepared <&{PREPARED} && read -r shim <&{SHIM} || exit",
+        f"exec {PREPARED}<&-",
+        *_inherited(task, files),
+        f"ulimit -w {INSIDE} || ulimit -x {INSIDE}",
+        f"echo s >&{SHIM}",
+        f"({_limits(task)}exec </dev/null 2>&1 {SHIM}>&- {words})",
+        f"set -- $?; exec >&{SHIM}; echo $1",  # not before the output pipe is closed, so that its end is seen
+    )
+    return os.fsencode("\n".join((*lines, "")))
+
+
+def has_special_names(environment: Mapping[str, str]) -> bool:
+    """Whether a shell would not pass on all of these variables unchanged."""
+    return any(map(_SPECIAL.match, environment))
+
+
+def needs_bubblewrap(task: Task) -> bool:
+    """Whether a sandboxed command needs more than `inside_script` does."""
+    command = task.spec.command
+    return command.stdin or command.tty or command.limits.nice is not None
+
+
+def _command(task: Task, *, ends_with_command: bool) -> tuple[str, ...]:
+    argv = task.spec.command.words
+    if not task.spec.command.shell:
+        return argv
+    return ("/bin/sh", "-c", argv[0] + (_WAIT if ends_with_command and "&" in argv[0] else ""))
+
+
+def _inherited(task: Task, files: int) -> Iterator[str]:
+    if task.spec.command.umask is not None:
+        yield f"umask {task.spec.command.umask:04o}"
+    yield f"ulimit -Sn {files if files >= 0 else 'unlimited'}"  # the process that starts the shim may have raised it
 
 
 def _hold_input(fifo: str, end: str) -> list[str]:
@@ -144,7 +205,7 @@ def _limits(task: Task) -> str:
 
 def has_begun(folder: str) -> bool:
     """Whether the shim has started the command."""
-    return run_files.exit_text(folder) != ""
+    return run_files.exit_text(folder) not in ("", NOT_STARTED)
 
 
 def _script(path: str, content: bytes) -> int:

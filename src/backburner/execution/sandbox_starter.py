@@ -1,0 +1,324 @@
+"""The sandbox starter: a process that starts sandboxed commands in namespaces of their own, faster than bubblewrap. Run as a script.
+
+The process that runs commands starts one and asks it for each sandbox over a socket. It lives in a user namespace, in which it may
+mount and in which nobody can create another one. For each command it puts a tree of mounts together, from the arguments that bubblewrap would
+get; a thread takes on new namespaces, makes the tree its root, and starts a shell there, which runs the command. What a thread starts has no capabilities.
+
+The shell is the first process of its pid namespace: all that the command has left ends with it. It starts the command only when the shim, which is
+outside, says so, and tells the shim how it ended. So nothing depends on this process once a command runs.
+"""
+
+import _signal  # type: ignore
+import _socket
+import _thread
+import fcntl
+import os
+import select
+import struct
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+if __name__ == "__main__":  # run with as little of the interpreter as possible
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+
+from backburner.execution.sandbox_tree import SandboxTree, SystemTree
+from backburner.system import mounts, seccomp
+from backburner.system.capabilities import call_libc
+
+MAX_REQUEST_BYTES, MAX_DESCRIPTORS = 96 * 1024, 240
+READY, UNAVAILABLE = b"ready", b"unavailable"  # messages: whether sandboxes can be started here, with the reason
+SHIM = 9  # the descriptor of the first process: a socket to the shim
+PREPARED = 8  # and a pipe with a line when the sandbox is complete
+FAILED = 1  # the exit code of a command whose sandbox could not be made, as with bubblewrap
+
+_NEW_MOUNTS, _NEW_NAMES, _NEW_IPC, _NEW_USER, _NEW_PIDS, _NEW_NETWORK = 0x20000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
+_MS_SLAVE, _MS_RECURSIVE = 0x80000, 0x4000
+_PR_CAPBSET_READ, _PR_CAPBSET_DROP, _PR_SET_SECUREBITS, _PR_SET_NO_NEW_PRIVS = 23, 24, 28, 38
+_NO_ROOT = 0x1 | 0x2 | 0x4 | 0x8  # user 0 gets no capabilities from programs, nor keeps any; both locked
+_GET_PID_NAMESPACE = 0xFF05  # of a pidfd
+_SET_FLAGS, _UP = 0x8914, 0x1  # of network devices
+_MAX_IDLE_NETWORKS = 8
+_MAX_SYSTEM_SECONDS = 5.0  # after which the system is looked at again: what an overlay shows of a changed folder is undefined
+_TRIAL_SYSTEM = "\0".join(word for name in ("usr", "bin", "lib", "lib64") for word in ("--ro-bind-try", f"/{name}", f"/{name}"))
+_TRIAL_SCRIPT = f"read -r prepared <&{PREPARED} && [ -d /proc/1 ] && echo works >&{SHIM}\n"
+
+
+def request(
+    project: str | None, system: Sequence[str], words: Sequence[str], environment: Mapping[str, str], numbers: Sequence[int]
+) -> bytes:
+    """The text of a request; the open files follow. `system` are the arguments that are the same for many commands.
+
+    The arguments use the open files after the first three by these numbers.
+    """
+    same = "\0".join(system)
+    head = (project or "", " ".join(map(str, numbers)), str(len(same)), str(len(environment)), same)
+    return os.fsencode("\0".join((*head, *[f"{name}={value}" for name, value in environment.items()], *words)))
+
+
+def enter_user_namespace() -> None:
+    """Let this process mount, and nothing that it starts. It must have one thread only."""
+    uid, gid = os.geteuid(), os.getegid()
+    mounts.unshare(_NEW_USER | _NEW_MOUNTS)
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+        _write(f"/proc/self/{name}", text)
+    _write("/proc/sys/user/max_user_namespaces", "0")
+    call_libc("mount", b"none", b"/", b"", _MS_SLAVE | _MS_RECURSIVE, b"")  # what is mounted outside later is seen, nothing goes out
+    capability = 0
+    while _capability(_PR_CAPBSET_READ, capability):
+        _capability(_PR_CAPBSET_DROP, capability)
+        capability += 1
+    call_libc("prctl", _PR_SET_SECUREBITS, _NO_ROOT, 0, 0, 0)
+    call_libc("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+
+
+class _Thread:
+    """A thread that calls functions one after the other; each call waits for its result. It inherits the restrictions of its parent."""
+
+    def __init__(self, parent: "_Thread | None" = None) -> None:
+        self._wanted, self._done = _thread.allocate_lock(), _thread.allocate_lock()
+        self._wanted.acquire()
+        self._done.acquire()
+        self._function: Callable[[], int | None] | None = None
+        self._error: BaseException | None = None
+        self._result: int | None = None
+        parent.call(self._begin) if parent else self._begin()
+
+    def call(self, function: Callable[[], int | None]) -> int | None:
+        self._function = function
+        self._wanted.release()
+        self._done.acquire()
+        error, self._error = self._error, None
+        if error:
+            raise error
+        return self._result
+
+    def end(self) -> None:
+        self._function = None
+        self._wanted.release()
+
+    def _begin(self) -> None:
+        _thread.start_new_thread(self._serve, ())
+
+    def _serve(self) -> None:
+        self._wanted.acquire()
+        while function := self._function:
+            try:
+                self._result = function()
+            except BaseException as error:
+                self._error = error
+            self._done.release()
+            self._wanted.acquire()
+
+
+class _Network:
+    """A network namespace with a loopback device. It is used by one command at a time, and only for commands of one project.
+
+    Its thread has the system call filter and an empty mount namespace; the threads that start commands inherit these.
+    """
+
+    def __init__(self, project: str) -> None:
+        self.project = project
+        self.thread = _Thread()
+        self.thread.call(self._enter)
+
+    def close(self) -> None:
+        self.thread.end()
+
+    @staticmethod
+    def _enter() -> None:
+        mounts.unshare(_NEW_NETWORK | _NEW_MOUNTS)
+        device = _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM)
+        fcntl.ioctl(device, _SET_FLAGS, struct.pack("16sH14x", b"lo", _UP))
+        device.close()
+        empty = mounts.new("tmpfs", [("mode", "555")], mounts.READ_ONLY)
+        mounts.leave_all_others(empty)
+        os.close(empty)
+        seccomp.install(seccomp.inside_bubblewrap())
+
+
+class Starter:
+    """Starts commands, and keeps for the next ones what can be used again."""
+
+    def __init__(self) -> None:
+        self.running: dict[int, _Network] = {}  # by the pidfd of the first process
+        self._idle: list[_Network] = []
+        self._system: tuple[str, SystemTree, float] | None = None
+        self._umask = os.umask(0)
+
+    def start(self, text: str, shim: int, output: int, script: int, passed: Sequence[int]) -> int:
+        """Start the first process of a sandbox with this script; returns a pidfd of it. The descriptors stay open."""
+        project, numbers, size, count, rest = text.split("\0", 4)
+        words = rest[int(size) + 1 :].split("\0")
+        environment = dict([entry.split("=", 1) for entry in words[: int(count)]])
+        named = dict(zip(map(int, numbers.split()), passed, strict=True))
+        tree = SandboxTree(words[int(count) :], named, self._system_tree(rest[: int(size)]))
+        try:
+            network = self._network(project)
+            try:
+                process = self._start(tree, network, environment, (script, output, output), shim)
+            except BaseException:
+                self._idle.append(network)
+                raise
+        finally:
+            tree.close()
+        self.running[process] = network
+        return process
+
+    def end(self, process: int) -> None:
+        """Handle the end of a first process."""
+        os.close(process)
+        self._idle.append(self.running.pop(process))
+        if len(self._idle) > _MAX_IDLE_NETWORKS:
+            self._idle.pop(0).close()
+
+    def _start(self, tree: SandboxTree, network: _Network, environment: dict[str, str], streams: tuple[int, ...], shim: int) -> int:
+        thread = _Thread(network.thread)
+        is_prepared, prepared = os.pipe()
+        try:
+            descriptors = {**dict(enumerate(streams)), PREPARED: is_prepared, SHIM: shim}
+            pid = thread.call(lambda: _start_inside(tree, environment, descriptors, self._umask))
+            assert pid
+            process = os.pidfd_open(pid)
+            # Here, because only who sees the whole /proc of the machine may mount another one.
+            namespace = fcntl.ioctl(process, _GET_PID_NAMESPACE)
+            processes = mounts.new("proc", [("pidns", namespace)], tree.process_attributes)
+            os.close(namespace)
+            thread.call(lambda: _attach_processes(processes))
+            os.write(prepared, b"\n")
+        finally:
+            thread.end()
+            os.close(is_prepared)
+            os.close(prepared)
+        return process
+
+    def _network(self, project: str) -> _Network:
+        found = next((network for network in self._idle if network.project == project), None)
+        if found is None:
+            return _Network(project)
+        self._idle.remove(found)
+        return found
+
+    def _system_tree(self, words: str) -> SystemTree:
+        now = time.monotonic()
+        if self._system and (self._system[0] != words or now > self._system[2]):
+            self._system[1].close()
+            self._system = None
+        if self._system is None:
+            self._system = words, SystemTree(words.split("\0")), now + _MAX_SYSTEM_SECONDS
+        return self._system[1]
+
+
+def _start_inside(tree: SandboxTree, environment: dict[str, str], descriptors: dict[int, int], umask: int) -> int:
+    """Make the namespaces of a sandbox for the calling thread, and start its first process; returns its pid."""
+    mounts.unshare(_NEW_MOUNTS | _NEW_IPC | _NEW_NAMES | _NEW_PIDS)
+    mounts.enter(tree.root)
+    os.chdir(tree.cwd)
+    os.umask(umask)
+    return os.posix_spawn(
+        "/bin/sh",
+        ["sh", "-s"],
+        environment,
+        file_actions=[(os.POSIX_SPAWN_DUP2, descriptor, number) for number, descriptor in descriptors.items()],
+        setsid=True,
+        setsigdef=(_signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGCHLD),
+    )
+
+
+def _attach_processes(processes: int) -> None:
+    """Put /proc into the sandbox of the calling thread."""
+    root = os.open("/", os.O_PATH | os.O_CLOEXEC)
+    mounts.attach(processes, root, "proc")
+    os.close(root)
+    os.close(processes)
+
+
+def serve(control: _socket.socket, starter: Starter) -> None:
+    """Serve the process at the other end of `control` until that has ended."""
+    buffer = bytearray(MAX_REQUEST_BYTES)
+    poller = select.epoll()
+    poller.register(control.fileno(), select.EPOLLIN)
+    while True:
+        for descriptor, _ in poller.poll():
+            if descriptor in starter.running:
+                poller.unregister(descriptor)
+                starter.end(descriptor)
+                continue
+            text, descriptors = _receive(control, buffer)
+            if not text:
+                return
+            shim, output, script, *passed = descriptors
+            try:
+                process = starter.start(os.fsdecode(text), shim, output, script, passed)
+                poller.register(process, select.EPOLLIN)
+            except Exception as error:
+                _report(output, shim, error)
+            finally:
+                for number in descriptors:
+                    os.close(number)
+
+
+def _receive(control: _socket.socket, buffer: bytearray) -> tuple[bytes, list[int]]:
+    """One request, with its open files; empty if the process that sends them has ended."""
+    size, ancillary, _, _ = control.recvmsg_into([buffer], _socket.CMSG_SPACE(4 * MAX_DESCRIPTORS), _socket.MSG_CMSG_CLOEXEC)
+    passed = b"".join(data for _, kind, data in ancillary if kind == _socket.SCM_RIGHTS)
+    return bytes(buffer[:size]), [int.from_bytes(passed[at : at + 4], sys.byteorder) for at in range(0, len(passed), 4)]
+
+
+def _report(output: int, shim: int, error: Exception) -> None:
+    """Say in the log why a command was not started, and to its shim that it has ended."""
+    try:
+        os.write(output, f"backburner: the sandbox could not be prepared: {error}\n".encode("utf-8", "replace"))
+        os.write(shim, b"s\n%d\n" % FAILED)
+    except OSError:
+        return  # nobody waits for it any more
+
+
+def _try(starter: Starter) -> None:
+    """Start an empty sandbox. OSError if it does not work."""
+    ours, theirs = _socket.socketpair()
+    script = os.memfd_create("script")
+    os.pwrite(script, _TRIAL_SCRIPT.encode(), 0)
+    with open(os.devnull, "wb") as output:
+        text = request(None, _TRIAL_SYSTEM.split("\0"), ("--dev", "/dev", "--proc", "/proc"), {}, ())
+        process = starter.start(os.fsdecode(text), theirs.fileno(), output.fileno(), script, ())
+    theirs.close()
+    os.close(script)
+    answer = ours.recv(16)
+    ours.close()
+    select.select([process], [], [])
+    starter.end(process)
+    if answer != b"works\n":
+        raise OSError("a trial did not run")
+
+
+def _capability(option: int, capability: int) -> int:
+    try:
+        return call_libc("prctl", option, capability, 0, 0, 0)
+    except OSError:
+        return 0
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w", encoding="ascii") as file:
+        file.write(text)
+
+
+def main() -> None:
+    for number in range(3, SHIM + 1):  # so that no other file gets a number that first processes are given one with
+        os.dup2(0, number, inheritable=False)
+    control = _socket.socket(fileno=0)
+    _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)  # first processes need not be waited for
+    try:
+        enter_user_namespace()
+        starter = Starter()
+        _try(starter)
+    except (OSError, AttributeError) as error:
+        control.send(UNAVAILABLE + b" " + str(error).encode("utf-8", "replace"))
+        return
+    control.send(READY)
+    serve(control, starter)
+
+
+if __name__ == "__main__":
+    main()
