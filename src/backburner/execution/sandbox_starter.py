@@ -172,6 +172,13 @@ class Starter:
         if len(self._idle) > _MAX_IDLE_NETWORKS:
             self._idle.pop(0).close()
 
+    def forget_system(self) -> bool:
+        """Release what is kept of the system if it is too old, so that nothing there stays in use; returns whether anything is kept."""
+        if self._system and time.monotonic() > self._system[2]:
+            self._system[1].close()
+            self._system = None
+        return self._system is not None
+
     def _start(self, tree: SandboxTree, network: _Network, environment: dict[str, str], streams: tuple[int, ...], shim: int) -> int:
         thread = _Thread(network.thread)
         is_prepared, prepared = os.pipe()
@@ -200,12 +207,11 @@ class Starter:
         return found
 
     def _system_tree(self, words: str) -> SystemTree:
-        now = time.monotonic()
-        if self._system and (self._system[0] != words or now > self._system[2]):
+        if self.forget_system() and self._system and self._system[0] != words:
             self._system[1].close()
             self._system = None
         if self._system is None:
-            self._system = words, SystemTree(words.split("\0")), now + _MAX_SYSTEM_SECONDS
+            self._system = words, SystemTree(words.split("\0")), time.monotonic() + _MAX_SYSTEM_SECONDS
         return self._system[1]
 
 
@@ -239,7 +245,7 @@ def serve(control: _socket.socket, starter: Starter) -> None:
     poller = select.epoll()
     poller.register(control.fileno(), select.EPOLLIN)
     while True:
-        for descriptor, _ in poller.poll():
+        for descriptor, _ in poller.poll(_MAX_SYSTEM_SECONDS if starter.forget_system() else None):
             if descriptor in starter.running:
                 poller.unregister(descriptor)
                 starter.end(descriptor)

@@ -242,11 +242,14 @@ def is_inside() -> bool:
 
 @functools.cache
 def is_confined() -> bool:
-    """Whether another program has confined this process in a sandbox. A container as a whole is not one."""
+    """Whether Backburner or another program has confined this process in a sandbox. A container as a whole is not one.
+
+    The first process of a sandbox is as confined as all others: it is bubblewrap, or a shell of the sandbox starter.
+    """
     if not HAS_PROC:
         return False
     own, first = _restrictions("self"), _restrictions("1")
-    return own == ("1", "2") and (own != first or name_of(1) == "bwrap")
+    return own == ("1", "2") and (own != first or name_of(1) == "bwrap" or (name_of(1) == "sh" and is_inside()))
 
 
 def _restrictions(pid: str) -> tuple[str, str]:
