@@ -91,7 +91,8 @@ print(json.dumps([path for _, _, _, _, path, options, *_ in mounts if "rw" in op
 """
     seen, network, writable = run(home_cli, text).splitlines()
     assert (seen, network) == ("True ['devices', 'fs'] []", "1 1")
-    own = ("/", "/tmp", str(home_cli.cwd), f"{home_cli.environ['HOME']}/.cache")
+    home = home_cli.environ["HOME"]
+    own = ("/", "/tmp", str(home_cli.cwd), home, f"{home}/.cache")
     assert all(path in own or path.startswith(f"{home_cli.root}/tasks/") for path in json.loads(writable))
 
 
