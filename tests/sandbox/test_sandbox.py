@@ -388,6 +388,14 @@ def test_the_question_about_a_port_can_be_answered_at_the_terminal(
         assert "connected" in terminal.text
 
 
+@pytest.mark.parametrize(
+    "line", ["bash -c 'missing-program'", "ls | xargs missing-program", "timeout 5 missing-program", "jq . x.json | missing-program"]
+)
+def test_a_program_that_is_missing_everywhere_is_not_offered(home_cli: HomeCli, project: Path, line: str) -> None:
+    done = home_cli.cli("run", "--wait", "--shell", "--", line)
+    assert done.returncode == 127 and "because of the sandbox" not in done.stderr
+
+
 def test_a_command_that_failed_because_of_the_sandbox_is_offered_without_it(home_cli: HomeCli, project: Path) -> None:
     words = ("python3", "-c", "import socket; place = ('192.0.2.1', 80); socket.create_connection(place, 2)")
     done = home_cli.cli("run", "--wait", "--", *words)
