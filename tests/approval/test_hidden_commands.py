@@ -116,6 +116,14 @@ ASKS = [
     "P=publish; npm $P",
     "F=.env; cat $F",
     "cat <<< x; . ./.env.production",
+    "source .env.local && npm start",
+    "ps -C node e",
+    "ps -u e",
+    "ps -C e",
+    """python3 -c "import subprocess as s; s.run('docker stop web', shell=True)" """,
+    """python3 -c "from subprocess import run; run(['git', 'push'])" """,
+    """python3 -c "exec(__import__('base64').b64decode('aW1wb3J0IG9z'))" """,
+    """node -e "eval(Buffer.from('YQ==', 'base64').toString())" """,
 ]
 RUNS = [
     """python3 -c "import subprocess; print(subprocess.run(['ls', 'src'], capture_output=True))" """,
@@ -158,6 +166,8 @@ RUNS = [
     "cat > p.sh <<'EOF'\nset -e\ncd src\nfor i in 1 2; do python3 main.py \"$i\"; done\nEOF\nbash p.sh",
     "cat > notes.md <<'EOF'\ngit push\nEOF\nbash run.sh",
     "find . -name '*.py' | xargs grep host",
+    """python3 -c "import base64, re; print(re.compile('a'), base64.b64decode('YQ=='))" """,
+    "ps -o pid,cmd -C node",
     "watch -n 2 npm run start",
     "D=src; wc -l $D/main.py",
 ]  # fmt: skip

@@ -100,6 +100,8 @@ _RUNS_REST = frozenset(
 _NOTABLE = NETWORK | INSTALLS | PRIVILEGE | PROCESSES | DELETES | SHELLS | SUBCOMMANDS.keys() | {"git", "curl"}
 _PROGRAMS = _NOTABLE | READS.keys() | PRINTS.keys() | PROJECT.keys()
 _HAS_VALUE = ("-e", "-o", "-n", "-s", "-t", "-d", "-g")
+_RUNS_TEXT = r"\b(?:exec\w*|eval|Function|instance_eval|system|spawn\w*)\s*\("
+_DECODED = r"b64decode|b32decode|fromhex|unhexlify|codecs\.decode|\batob\(|decode64|base64_decode|['\"]base64['\"]|zlib\.decompress"
 _DECODES = frozenset(["base64", "base32", "xxd", "openssl", "rev", "gunzip", "zcat", "uudecode"])
 
 
@@ -111,6 +113,7 @@ def commands_in(parts: Sequence[SimpleCommand], line: str | None) -> list[Simple
             break
         found += [inner for part in parse(text) for inner in unwrap(part, 1) if inner.words]
     found += [SimpleCommand(part.words, unreadable=(reason,)) for part in parts if (reason := _makes_run_a_program(part))]
+    found += [SimpleCommand(part.words, unreadable=("what it would run is encoded",)) for part in parts if _runs_encoded_code(part)]
     if any(map(_decodes, parts)):
         found += [SimpleCommand(part.words, unreadable=("what it would run is encoded",)) for part in parts if _runs_input(part)]
     return found
@@ -193,6 +196,10 @@ def in_code(code: str) -> Iterator[str]:
 
     These are requests, installations, signals to processes, secrets that it reads, and what it deletes or writes outside.
     """
+    for module, name in re.findall(r"\bimport (subprocess|os|shutil|socket) as (\w+)", code):
+        code = re.sub(rf"\b{name}\.", f"{module}.", code)
+    for names in re.findall(r"\bfrom subprocess import ([\w, ]+)", code):
+        code = re.sub(rf"\b({'|'.join(re.findall(r'[a-zA-Z_]+', names))})\(", r"subprocess.\1(", code)
     for call in re.finditer(_CALLS, code):
         if sequence := re.match(rf"[\s\w.!]*[\s(\[{{,]*((?:(?:{_LITERAL})[\s,\[\]()]*)+)", code[call.end() : call.end() + 1000]):
             yield _joined(sequence.group(1))
@@ -251,6 +258,12 @@ def _runs_input(part: SimpleCommand) -> bool:
     if name in SHELLS and texts[:1] and re.fullmatch(r"-\w*c", texts[0]):
         return any(not word.plain for word in words[1:2])
     return all(text == "-" or text.startswith("-s") or (name in SHELLS and text.startswith("-")) for text in texts[:1])
+
+
+def _runs_encoded_code(part: SimpleCommand) -> bool:
+    """Whether code of an interpreter decodes text and runs it."""
+    texts = [word.text for word in part.words[1:] if _interprets(os.path.basename(part.name or ""))]
+    return any(re.search(_RUNS_TEXT, text) and re.search(_DECODED, text) for text in texts)
 
 
 def _decodes(part: SimpleCommand) -> bool:

@@ -497,12 +497,16 @@ _DELIVERING_TASK = r"(publish|upload|deploy|release|install(Debug|Release))(?![a
 _DELIVERING_GOAL = (
     r"(deploy|release|site-deploy|nexus-staging)(:.*)?|dependency:(get|resolve|go-offline)|.+:(deploy|publish|push|upload)(-file)?"
 )
-_SHELL_SCRIPT = r"(?!test)(.+[_-])?(deploy|publish|release|install|uninstall)([_-].+)?"
+_ONLY_CHECKS = frozenset(["dry", "check", "test", "tests", "verify", "validate", "lint", "notes", "plan", "status", "help"])  # in a name
+_SHELL_SCRIPT = r"(.+[_-])?(deploy|publish|release|install|uninstall)([_-].+)?"
 _RUN_TARGETS = frozenset(
     ["mvn", "mvnw", "make", "gmake", "just", "task", "rake", "mage", "invoke", "inv", "poe", "gradle", "gradlew", "ant"]
 )
 _INSTALL_TARGETS = frozenset(["make", "gmake", "ninja", "just", "task", "rake", "mage", "invoke", "inv"])
-_OWN_PREFIX = r"(DESTDIR|prefix|PREFIX)=.+|--prefix.*|--destdir.*"  # a sandbox can only write to the project
+_PREFIX = r"(?:DESTDIR|prefix|PREFIX|--prefix|--destdir)(?:=(.*))?"
+_OWN_FOLDER = (
+    r"\"?(?!.*\.\.)(\$PWD|\$\{PWD\}|\$\(pwd\)|/tmp/|[\w.]+(?![\w.]*:)).*"  # a sandbox can only write to the project and to its /tmp
+)
 _RUN_SCRIPTS = frozenset(["npm", "pnpm", "yarn", "bun"])
 _RUN_FILES = frozenset(["sh", "bash", "dash", "zsh", "python", "python3", "node", "ruby", "php", "perl"])
 _ONLY_TRIES = frozenset(["-n", "--dry-run", "--just-print", "--recon"])
@@ -527,8 +531,19 @@ def delivers(view: CommandView) -> list[Finding]:
         named = [name for name in names if re.fullmatch(_SHELL_SCRIPT, name)] if is_shell else []
         named = named or [name for name in names if name in ("deploy", "publish", "release")]
         pattern = ".*"
-    found = [Finding(Effect.PUBLISHES, f"'{text}' delivers to other machines") for text in named if re.fullmatch(pattern, text)]
+    found = [
+        Finding(Effect.PUBLISHES, f"'{text}' delivers to other machines")
+        for text in named
+        if re.fullmatch(pattern, text) and _ONLY_CHECKS.isdisjoint(re.split("[:_-]", text))
+    ]
     return found or _installs_on_system(view, targets)
+
+
+def _has_own_prefix(texts: list[str]) -> bool:
+    for text, after in zip(texts, (*texts[1:], ""), strict=False):
+        if (found := re.fullmatch(_PREFIX, text)) and re.fullmatch(_OWN_FOLDER, after if found.group(1) is None else found.group(1)):
+            return True
+    return False
 
 
 def _installs_on_system(view: CommandView, targets: list[str]) -> list[Finding]:
@@ -538,7 +553,7 @@ def _installs_on_system(view: CommandView, targets: list[str]) -> list[Finding]:
     by_option = view.name == "cmake" and "--install" in texts
     is_setup = view.name.startswith("python") and os.path.basename(next(iter(texts), "")) == "setup.py"
     by_setup = is_setup and {"install", "develop", "upload", "register"} & set(texts[1:])
-    if (by_target or by_option or by_setup) and not any(re.fullmatch(_OWN_PREFIX, text) for text in texts):
+    if (by_target or by_option or by_setup) and not _has_own_prefix(texts):
         return [Finding(Effect.INSTALLS, f"'{view.name}' installs or delivers what was built")]
     return []
 
@@ -548,8 +563,9 @@ _MIGRATES = frozenset(["alembic", "aerich", "dbmate", "goose", "yoyo", "diesel"]
 
 def installs(view: CommandView, words: Iterable[Word]) -> Iterator[Finding]:
     """A program that is not known, with a verb that means the same for almost every program."""
+    words = list(words)
     verb = next(iter(words), Word(""))
-    if view.name in _MIGRATES:
+    if view.name in _MIGRATES or any(word.text in ("--help", "-h") for word in words):
         return
     if verb.plain and verb.text in ("install", "uninstall", "upgrade", "update", "self-update", "autoupdate", "pull", "download"):
         yield Finding(Effect.INSTALLS, f"'{view.name} {verb.text}' installs or downloads packages")

@@ -512,13 +512,11 @@ def _script(view: CommandView, word: Word) -> list[Finding]:
         return [Finding(Effect.INTERPRETER, "runs a script that is only known when it runs")]
     if "://" in word.text or not (view.context.confined or all(map(view.context.inside, view.paths(word)))):
         return [Finding(Effect.INTERPRETER, f"runs {word.text}, outside the project")]
+    read = view.reads([word]) if view.context.confined and view.name in (".", "source") else ()
+    secrets = [finding for finding in read if finding.effect is Effect.READS_SECRETS]
     if view.name in (".", "source") and "/" not in word.text:
-        return [Finding(Effect.INTERPRETER, f"searches PATH for {word.text}")]
-    sourced = view.reads([word]) if view.context.confined and view.name in (".", "source") else ()
-    return [
-        *(finding for finding in sourced if finding.effect is Effect.READS_SECRETS),
-        *_project_code(view, f"runs {word.text} of the project", None),
-    ]
+        return [*secrets, Finding(Effect.INTERPRETER, f"searches PATH for {word.text}")]
+    return [*secrets, *_project_code(view, f"runs {word.text} of the project", None)]
 
 
 def _subcommand(view: CommandView) -> list[Finding]:
@@ -526,7 +524,7 @@ def _subcommand(view: CommandView) -> list[Finding]:
     if texts in (["--version"], ["-V"], ["-v"], ["--help"], ["version"]):
         return [Finding(Effect.HARMLESS, "prints")]
     verb = view.words[0].text if view.words and view.words[0].plain else ""
-    if view.name == "yarn" and (not verb or verb.startswith("-")):
+    if view.name in ("yarn", "bundle") and (not verb or verb.startswith("-")):
         verb = "install"  # without a subcommand
     effect = SUBCOMMANDS[view.name].get(verb, Effect.UNKNOWN)
     detail = f"{view.name} {verb}"
