@@ -1,8 +1,8 @@
 """Lines of an ordinary day of development: which of them need approval, in a project that is trusted and in one that is not.
 
 The tables are `everyday_lines*.tsv`: a class, where the line asks, and the line. Classes: `a` only looks, `t` runs the code of the project,
-`e` edits files of the project, `k` should be decided by a person. The second and third table were written without knowing how the gate
-decides; the third one is about many languages and tools.
+`e` edits files of the project, `k` should be decided by a person. All but the first table were written without knowing how the gate
+decides; `tools` is about many languages, and `sessions` is like what agents for code run all day, with many lines of class `k`.
 """
 
 import os
@@ -33,7 +33,10 @@ def _unescaped(text: str) -> str:
     return "\\".join(piece.replace("\\n", "\n") for piece in text.split("\\\\"))
 
 
-TABLES = {name: _read(name) for name in ("everyday_lines.tsv", "everyday_lines_more.tsv", "everyday_lines_tools.tsv")}
+TABLES = {
+    name: _read(name)
+    for name in ("everyday_lines.tsv", "everyday_lines_more.tsv", "everyday_lines_tools.tsv", "everyday_lines_sessions.tsv")
+}
 _RUNS_TOOL = re.compile(r"(?:npx|bunx|npm exec --) (?:--no-install )?([\w@][\w@./-]*)")
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from approval.command_world import make_project_with_traps, verdict
+from approval.command_world import make_project_with_traps, sandbox_verdict, verdict
 
 LINES = [
     ("cat out/passwd", "a link to a directory outside the project"),
@@ -33,3 +33,25 @@ def project(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(("line", "reason"), LINES, ids=[repr(line) for line, _ in LINES])
 def test_reading_outside_the_project_requires_approval(project: Path, line: str, reason: str) -> None:
     assert verdict(project, line).decision == "ask", reason or "not harmless"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "cd /tmp && rm -rf cache",
+        "sh -c 'cd /tmp && rm -rf cache'",
+        "cd /tmp/x; find . -delete",
+        "pushd /srv && rm -rf x; popd",
+        "pushd /tmp && rm -r x",
+        "dd if=/dev/zero of=/srv/x",
+        "dd if=/dev/zero of=~/x",
+    ],
+)
+def test_what_is_deleted_or_written_outside_needs_approval(project: Path, line: str) -> None:
+    assert sandbox_verdict(project, line, trusted=True).sandbox is None
+
+
+@pytest.mark.parametrize("line", ["cd /tmp && rm -f a.txt", "cd /tmp && ls", "pushd src && ls; popd", "dd if=/dev/zero of=a.bin count=1"])
+def test_other_commands_elsewhere_run_in_the_sandbox(project: Path, line: str) -> None:
+    found = sandbox_verdict(project, line, trusted=True)
+    assert found.sandbox, found.reasons

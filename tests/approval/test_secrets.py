@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from approval.command_world import make_project, make_project_with_traps, verdict
+from approval.command_world import make_project, make_project_with_traps, sandbox_verdict, verdict
 from backburner.approval.effects import looks_secret
 
 LINES = [
@@ -128,3 +128,19 @@ def test_git_requires_approval_to_show_the_content_of_tracked_secrets(tmp_path: 
     for line in ("git diff --cached", "git show abcd1234", "git log -p", "git log -pw", "git log -wU3", "git status -v", "git blame a.py"):
         assert verdict(tmp_path, line).decision == "ask", line
     assert verdict(tmp_path, "git log --oneline").decision == "allow"
+
+
+@pytest.mark.parametrize(
+    "line", ["echo $GITHUB_TOKEN", 'echo "${API_KEY}" | head -c 8', "printf '%s' $DB_PASSWORD", "env | grep -i token", "set | grep KEY"]
+)
+def test_asking_for_a_secret_variable_needs_approval(tmp_path: Path, line: str) -> None:
+    """A sandbox has none of them, but a person should know."""
+    assert sandbox_verdict(make_project(tmp_path), line, trusted=True).sandbox is None
+
+
+@pytest.mark.parametrize(
+    "line", ["echo $HOME", "echo ${API_KEY:+set}", "echo ${#TOKEN}", "KEY=a; echo $KEY", "env | grep -i path", "env | grep -v TOKEN"]
+)
+def test_other_variables_are_printed_in_the_sandbox(tmp_path: Path, line: str) -> None:
+    found = sandbox_verdict(make_project(tmp_path), line, trusted=True)
+    assert found.sandbox, found.reasons

@@ -24,6 +24,7 @@ from backburner.core.sandbox_messages import (
     TRACE,
     USER,
     WRITE,
+    missing_programs,
     refused_port,
     sandbox_reason,
 )
@@ -2639,6 +2640,25 @@ def test_a_missing_program_counts_only_if_it_gave_the_exit_code() -> None:
     output = "bash: line 1: nosuchtool: command not found\n1 of 3 checks failed\n"
     assert sandbox_reason(output, 127) == PROGRAM
     assert sandbox_reason(output, 1) is None
+
+
+@pytest.mark.parametrize(
+    ("output", "names"),
+    [
+        ("/bin/sh: 1: sponge: not found\njq: error: Could not open file a.json: No such file or directory\n", {"sponge"}),
+        ("bash: line 1: rg: command not found", {"rg"}),
+        ("xargs: black: No such file or directory", {"black"}),
+        ("timeout: failed to run command ‘go’: No such file or directory", {"go"}),
+        ("env: 'python3.9': No such file or directory", {"python3.9"}),
+        ("/usr/bin/env: ‘node -r x’: No such file or directory", {"node"}),
+        ("./x.sh: line 3: ./tool: No such file or directory", {"./tool"}),
+        ("bash: line 1: ./a.out: cannot execute: required file not found", {"./a.out"}),
+        ("cat: a.txt: No such file or directory", set()),
+        ("ok", set()),
+    ],
+)
+def test_the_names_of_missing_programs_are_found(output: str, names: set[str]) -> None:
+    assert missing_programs(output) == names
 
 
 def test_only_the_end_of_the_output_counts() -> None:

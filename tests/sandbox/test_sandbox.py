@@ -243,6 +243,13 @@ def test_a_repository_of_the_project_stays_and_runs_nothing_new(home_cli: HomeCl
     assert git(trusted / "fixture", "rev-parse", "--is-bare-repository").strip() == "true"
 
 
+def test_a_named_file_is_changed_and_committed(home_cli: HomeCli, trusted: Path) -> None:
+    line = "echo '*.log' > .gitignore && sed -i 's/one/two/' a.txt && git add .gitignore && git commit -qam 'Ignore logs'"
+    home_cli.ok("run", "--wait", "--shell", "--", line)
+    assert git(trusted, "show", "--format=%s", "--name-only", "HEAD").split("\n")[0] == "Ignore logs"
+    assert git(trusted, "show", "HEAD:.gitignore", "HEAD:a.txt") == "*.log\ntwo\n"
+
+
 def test_git_does_not_complete_a_repository(home_cli: HomeCli, trusted: Path) -> None:
     """The other files are in a commit, and HEAD is a file that git does not track."""
     git(trusted, "checkout", "-q", "-b", "topic")
@@ -386,8 +393,16 @@ def test_the_question_about_a_port_can_be_answered_at_the_terminal(
         assert "connected" in terminal.text
 
 
+@pytest.mark.parametrize(
+    "line", ["bash -c 'missing-program'", "ls | xargs missing-program", "timeout 5 missing-program", "jq . x.json | missing-program"]
+)
+def test_a_program_that_is_missing_everywhere_is_not_offered(home_cli: HomeCli, project: Path, line: str) -> None:
+    done = home_cli.cli("run", "--wait", "--shell", "--", line)
+    assert done.returncode == 127 and "because of the sandbox" not in done.stderr
+
+
 def test_a_command_that_failed_because_of_the_sandbox_is_offered_without_it(home_cli: HomeCli, project: Path) -> None:
-    words = ("python3", "-c", "import socket; socket.create_connection(('192.0.2.1', 80), 2)")
+    words = ("python3", "-c", "import socket; place = ('192.0.2.1', 80); socket.create_connection(place, 2)")
     done = home_cli.cli("run", "--wait", "--", *words)
     task_id = done.stderr.splitlines()[0].strip()
     assert done.returncode == 3 and f"backburner approve {task_id}_outside" in done.stderr

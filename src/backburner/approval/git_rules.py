@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterable, Iterator
 
-from backburner.approval.effects import OPENS_FILES, RUNS_PROGRAMS, CommandView, Effect, Finding, is_protected, may_be_secret
+from backburner.approval.effects import KEEPS_FILES, OPENS_FILES, RUNS_PROGRAMS, CommandView, Effect, Finding, is_protected, may_be_secret
 from backburner.approval.shell_parser import Word
 from backburner.core.deferred_modules import re
 
@@ -91,7 +91,7 @@ _VERIFIES = frozenset(["pre-commit", "commit-msg"])
 # Options of the commands that may change the git folder. Others require approval.
 _KNOWN = {
     "add": r"-A|--all|-u|--update|-v|--verbose|-N|--intent-to-add|--",
-    "commit": r"-[aqvs]*m?|--all|--message=.*|--message|--amend|--no-edit|--allow-empty|--quiet|--signoff|--no-verify|-n|--fixup=[^:]+|--author=.*|--date=.*|--no-gpg-sign|--reset-author|--dry-run|-F|--file|--file=.*|-|--",
+    "commit": r"-[aqvs]*m?|--all|--message=.*|--message|--amend|--no-edit|--allow-empty|--quiet|--signoff|--no-verify|-n|--fixup=[^:]+|--fixup|--author=.*|--date=.*|--no-gpg-sign|--reset-author|--dry-run|-F|--file|--file=.*|-|--",
     "reset": r"-q|--quiet|--mixed|--soft|--",
     "stash": r"-m|--message|-u|--include-untracked|-k|--keep-index|-q|--quiet|-p|--stat|--",
     "switch": r"-c|--create|-q|--quiet|--no-track|--detach|-",
@@ -321,12 +321,14 @@ def _only_reads(verb: str, words: list[Word]) -> bool:
 
 def _adds(view: CommandView, verb: str, words: list[Word]) -> Iterator[Finding]:
     """Commands that add to the repository. Unless everything is known, git could run a program while its folder is writable."""
-    yield Finding(Effect.REPOSITORY, f"git {verb} changes the repository")
+    yield Finding(Effect.REPOSITORY, f"git {verb} changes the repository", KEEPS_FILES if verb in ("add", "commit") else None)
     for word in words:
         if not (word.plain or (verb == "add" and word.known and word.text[:1] not in "*?[-~")):
             yield Finding(Effect.UNKNOWN, f"'{word.text}' is only known when it runs")
         elif word.text.startswith("-") and not re.fullmatch(_KNOWN[verb], word.text):
             yield Finding(Effect.UNKNOWN, f"'{word.text}' of git {verb} is not known to be harmless")
+    if any(before.text == "--fixup" and ":" in word.text for before, word in itertools.pairwise(words)):
+        yield Finding(Effect.UNKNOWN, "git commit would open an editor")
     if verb == "stash" and _texts(words)[:1] and words[0].text not in _STASH_CHANGES and not words[0].text.startswith("-"):
         yield Finding(Effect.UNKNOWN, f"git stash {words[0].text} is not known to be harmless")
     risks = view.context.git_config_that_runs_code(view.folders)

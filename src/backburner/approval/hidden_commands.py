@@ -7,7 +7,19 @@ import itertools
 import os
 from collections.abc import Iterator, Sequence
 
-from backburner.approval.program_tables import DELETES, INSTALLS, INTERPRETERS, NETWORK, PRIVILEGE, PROCESSES
+from backburner.approval.effects import may_be_secret, names_secret_variable
+from backburner.approval.program_tables import (
+    DELETES,
+    INSTALLS,
+    INTERPRETERS,
+    NETWORK,
+    PRINTS,
+    PRIVILEGE,
+    PROCESSES,
+    PROJECT,
+    READS,
+    SUBCOMMANDS,
+)
 from backburner.approval.shell_parser import SimpleCommand, Word, parse
 from backburner.approval.wrappers import SHELLS, unwrap
 from backburner.core.deferred_modules import re
@@ -22,7 +34,7 @@ _CALLS = (
     r"|capture[23]e?|qx)\b"
 )
 _REQUESTS = (
-    r"urlopen|urlretrieve|\brequests\.|httpx|aiohttp|\bfetch\(|\bhttps?\.(get|request)|axios|Net::HTTP|open-uri|URI\.open|file_get_contents"
+    r"urlopen|urlretrieve|\brequests\.|httpx|aiohttp|\bfetch\(|\bhttps?['\"]?\)?\.(get|request)|axios|Net::HTTP|open-uri|URI\.open|file_get_contents"
     r"|\bLWP|curl_exec|WebSocket|read_(csv|json|parquet|html)"
 )
 _URL = r"(?:https?|ftp|wss?)://(?!localhost|127\.|0\.0\.0\.0|\[::1\])[\w.-]+[^\s'\"`\\)]*"
@@ -30,7 +42,38 @@ _LITERAL = r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\""
 _SECRET = (
     r"['\"]((?:/root|/home/\w+|~)/\.(?:ssh|aws|gnupg|kube|docker|netrc|npmrc|pypirc|git-credentials|config/gh)[^'\"]*|/etc/shadow)['\"]"
 )
-_DELETED = r"\b(?:rmtree|rmSync|rmdirSync|unlinkSync|rm_rf?|rm_r|remove_tree|unlink|remove)\(?\s*['\"]((?!/tmp/)(?:/|~/|\.\./)[^'\"]*)['\"]"
+_OUTSIDE = r"((?!/tmp/(?!.*\.\.)|/dev/)(?:/|~/|\.\./)[^'\"]*)"  # a path that is not in the project
+_DELETED = (
+    rf"\b(?:rmtree|rmSync|rmdirSync|unlinkSync|rm_rf?|rm_r|remove_tree|unlink|remove)\(?\s*(?:[\w.]+\(\s*)?['\"]{_OUTSIDE}['\"]"
+    rf"|\bPath\(\s*['\"]{_OUTSIDE}['\"]\s*\)(?:\.(?:expanduser|resolve)\(\))?\.(?:unlink|rmdir)\("
+)
+_WRITTEN = (
+    rf"\b(?:open|fopen|File\.open)\(\s*(?:[\w.]+\(\s*)?['\"]{_OUTSIDE}['\"]\s*\)?\s*,\s*(?:mode\s*=\s*)?['\"][wax]"
+    rf"|\b(?:writeFile(?:Sync)?|appendFile(?:Sync)?|createWriteStream|File\.write|file_put_contents)\(\s*['\"]{_OUTSIDE}['\"]"
+    rf"|\bPath\(\s*['\"]{_OUTSIDE}['\"]\s*\)(?:\.(?:expanduser|resolve)\(\))?\.(?:write_(?:text|bytes)|touch|mkdir)\("
+)
+# Libraries that connect to services, and the program that does the same.
+_CLIENTS = {
+    "aws": r"\bboto3\.\w+\(|\bnew (?:S3|DynamoDB|AWS\.\w+)(?:Client)?\(",
+    "gcloud": r"\b(?:storage|bigquery|firestore|pubsub_v1)\.\w*Client\(",
+    "sendmail": r"\b(?:smtplib\.SMTP(?:_SSL)?|Net::SMTP\.start|nodemailer\.createTransport|imaplib\.\w+)\(",
+    "psql": r"\b(?:psycopg2?|asyncpg|pg8000)\.connect\(|\bnew (?:pg\.)?(?:Pool|Client)\(\s*[{'\"]|\bPG\.connect\(|create_engine\(\s*['\"]postgres",
+    "mysql": r"\b(?:pymysql|MySQLdb|mysql\.connector|mysql2?)\.(?:connect|createConnection)\(|create_engine\(\s*['\"]mysql|\bnew (?:PDO|mysqli)\(",
+    "mongosh": r"\bMongoClient\(|\bmongoose\.connect\(",
+    "redis-cli": r"\bredis\.(?:Redis|StrictRedis|from_url|createClient)\(|\bRedis\.new\b",
+    "ssh": r"\bparamiko\.\w+\(|\bftplib\.\w+\(|\bNet::(?:SSH|SCP|FTP)\b|\bfabric\.Connection\(",
+    "docker run": r"\bdocker\.(?:from_env|DockerClient)\(",
+    "gh api": r"\bnew Octokit\(|\bGithub\(|\bWebClient\(",
+}
+_NAMES_HOME = r"homedir\(\)|Path\.home\(\)|environ(?:\.get\(|\[)['\"]HOME|\bENV\[['\"]HOME|process\.env\.HOME|Dir\.home"
+_CHANGES = r"\b(?:rmtree|rm(?:dir)?Sync|unlink\w*|rm_rf?|writeFile\w*|appendFile\w*|write_(?:text|bytes)|File\.write|copyfile?|copyFile\w*|rename\w*)\(|,\s*['\"][wax]b?['\"]"
+_OPENED = r"\b(?:open|Path|readFile(?:Sync)?|createReadStream|File\.(?:read|readlines|open)|file_get_contents|fopen|dotenv_values|slurp)\(?\s*['\"]([^'\"\s]+)['\"]"
+_VARIABLE = r"(?:environ(?:\.get\(|\[)|getenv\(|process\.env\.|process\.env\[|\bENV\[)\s*['\"]?(\w+)['\"]?(?!['\"]?[\])]?\s*=[^=])"
+_CONNECTION = r"\b(?:create_connection|connect|connect_ex)\(\(\s*['\"](?!localhost|127\.|0\.0\.0\.0|::1)([\w.-]+)['\"]"
+_INSTALLATION = r"\bpip\.main\(|\binstall\.packages\(|\bPkg\.add\(|\bBiocManager::install\(|\binstall_github\("
+_SIGNAL = (
+    r"\bkill\(?\s*['\"]?[A-Z0-9]+['\"]?\s*,\s*(?=\d)(\d+)|\b(?:os\.killp?g?|process\.kill|Process\.kill)\(\s*(?:['\"]\w+['\"]\s*,\s*)?(\d+)"
+)
 _DOCUMENT = r"<<-?[ \t]*(['\"]?)(\w+)\1[^\n]*\n"
 # Options whose value is a program, and what comes before it in the value.
 _RUNS_VALUE = {
@@ -54,8 +97,11 @@ _RUNS_REST = frozenset(
     + ["rlwrap", "xvfb-run", "caffeinate", "chronic", "firejail", "concurrently", "nodemon", "dotenv", "prlimit", "numactl", "fd", "fdfind"]
     + ["watchexec", "expect", "gtimeout", "retry", "ts", "sem", "setpriv", "py-spy", "xargs"]
 )
-_NOTABLE = NETWORK | INSTALLS | PRIVILEGE | PROCESSES | DELETES | SHELLS | {"git", "curl", "npm", "cargo", "twine"}
+_NOTABLE = NETWORK | INSTALLS | PRIVILEGE | PROCESSES | DELETES | SHELLS | SUBCOMMANDS.keys() | {"git", "curl"}
+_PROGRAMS = _NOTABLE | READS.keys() | PRINTS.keys() | PROJECT.keys()
 _HAS_VALUE = ("-e", "-o", "-n", "-s", "-t", "-d", "-g")
+_RUNS_TEXT = r"\b(?:exec\w*|eval|Function|instance_eval|system|spawn\w*)\s*\("
+_DECODED = r"b64decode|b32decode|fromhex|unhexlify|codecs\.decode|\batob\(|decode64|base64_decode|['\"]base64['\"]|zlib\.decompress"
 _DECODES = frozenset(["base64", "base32", "xxd", "openssl", "rev", "gunzip", "zcat", "uudecode"])
 
 
@@ -67,6 +113,7 @@ def commands_in(parts: Sequence[SimpleCommand], line: str | None) -> list[Simple
             break
         found += [inner for part in parse(text) for inner in unwrap(part, 1) if inner.words]
     found += [SimpleCommand(part.words, unreadable=(reason,)) for part in parts if (reason := _makes_run_a_program(part))]
+    found += [SimpleCommand(part.words, unreadable=("what it would run is encoded",)) for part in parts if _runs_encoded_code(part)]
     if any(map(_decodes, parts)):
         found += [SimpleCommand(part.words, unreadable=("what it would run is encoded",)) for part in parts if _runs_input(part)]
     return found
@@ -89,10 +136,10 @@ def _texts(parts: Sequence[SimpleCommand], line: str | None) -> Iterator[str]:
         name = os.path.basename(part.words[0].text) if part.words else ""
         texts = [word.text for word in part.words[1:]]
         yield from _in_arguments(name, texts)
-        if part.words and part.name is None and (text := _substituted(part.text, parts)) != part.text:
+        if not all(word.known for word in part.words) and (text := _substituted(part.text, parts)) != part.text:
             yield text
-    if any(map(_runs_input, parts)):
-        yield from _in_input(parts, line or "")
+    if runners := [part for part in parts if _runs_input(part) or _runs_written(part, parts)]:
+        yield from _in_input(runners, parts, line or "")
 
 
 def _in_arguments(name: str, texts: list[str]) -> Iterator[str]:
@@ -103,6 +150,8 @@ def _in_arguments(name: str, texts: list[str]) -> Iterator[str]:
     elif name in ("sqlite3", "duckdb"):
         yield from (found for text in texts for found in in_code(text))
         yield from (_command(text) for text in texts if re.match(r"\.(shell|system|sh)\s", text))
+    elif name == "alias":
+        yield from (text.partition("=")[2] for text in texts)
     elif name in _RUNS_VALUE:
         yield from map(_command, _values(texts, _RUNS_VALUE[name]))
     elif _interprets(name):
@@ -131,23 +180,44 @@ def _command(value: str) -> str:
 
 
 def _rest(texts: list[str]) -> Iterator[str]:
+    """Texts that may be shell lines, and the command that begins with the first word that is the name of a program."""
+    command = None
     for before, (index, text) in zip(("", *texts), enumerate(texts), strict=False):
         if re.search(r"\s", text):
             yield text
-        elif before not in _HAS_VALUE and os.path.basename(text) in _NOTABLE:
-            yield quoted(texts[index:])
+        elif command is None and before not in _HAS_VALUE and (name := os.path.basename(text)) in _PROGRAMS:
+            command = name
+            if name in _NOTABLE:
+                yield quoted(texts[index:])
 
 
 def in_code(code: str) -> Iterator[str]:
-    """The commands that code of an interpreter starts, the addresses that it requests, the secrets that it names, and what it deletes outside."""
+    """The commands that code of an interpreter starts, and commands with the same effect as its calls.
+
+    These are requests, installations, signals to processes, secrets that it reads, and what it deletes or writes outside.
+    """
+    for module, name in re.findall(r"\bimport (subprocess|os|shutil|socket) as (\w+)", code):
+        code = re.sub(rf"\b{name}\.", f"{module}.", code)
+    for names in re.findall(r"\bfrom subprocess import ([\w, ]+)", code):
+        code = re.sub(rf"\b({'|'.join(re.findall(r'[a-zA-Z_]+', names))})\(", r"subprocess.\1(", code)
     for call in re.finditer(_CALLS, code):
         if sequence := re.match(rf"[\s\w.!]*[\s(\[{{,]*((?:(?:{_LITERAL})[\s,\[\]()]*)+)", code[call.end() : call.end() + 1000]):
             yield _joined(sequence.group(1))
     yield from (first or second for first, second in re.findall(r"`([^`]{1,1000})`|%x[({\[]([^)}\]]{1,1000})", code))
     if re.search(_REQUESTS, code):
         yield from (f"curl {quoted([url])}" for url in re.findall(_URL, code))
+    yield from (f"curl {host}" for host in re.findall(_CONNECTION, code))
+    if re.search(_INSTALLATION, code):
+        yield "pip install"
+    yield from (f"kill {number}" for found in re.findall(_SIGNAL, code) for number in found if number)
+    yield from (program for program, calls in _CLIENTS.items() if re.search(calls, code))
+    if re.search(_NAMES_HOME, code) and re.search(_CHANGES, code):
+        yield "tee ~"
     yield from (f"cat {path}" for path in re.findall(_SECRET, code))
-    yield from (f"rm -r {quoted([path])}" for path in re.findall(_DELETED, code))
+    yield from (f"cat {quoted([path])}" for path in re.findall(_OPENED, code) if may_be_secret(path))
+    yield from (f"printenv {name}" for name in re.findall(_VARIABLE, code) if names_secret_variable(name))
+    yield from (f"tee {path}" for found in re.findall(_WRITTEN, code) for path in found if path)
+    yield from (f"rm -r {path}" for found in re.findall(_DELETED, code) for path in found if path)
 
 
 def _joined(literals: str) -> str:
@@ -190,6 +260,12 @@ def _runs_input(part: SimpleCommand) -> bool:
     return all(text == "-" or text.startswith("-s") or (name in SHELLS and text.startswith("-")) for text in texts[:1])
 
 
+def _runs_encoded_code(part: SimpleCommand) -> bool:
+    """Whether code of an interpreter decodes text and runs it."""
+    texts = [word.text for word in part.words[1:] if _interprets(os.path.basename(part.name or ""))]
+    return any(re.search(_RUNS_TEXT, text) and re.search(_DECODED, text) for text in texts)
+
+
 def _decodes(part: SimpleCommand) -> bool:
     texts = [word.text for word in part.words[1:]]
     name = os.path.basename(part.name or "")
@@ -198,9 +274,21 @@ def _decodes(part: SimpleCommand) -> bool:
     return name in _DECODES
 
 
-def _in_input(parts: Sequence[SimpleCommand], line: str) -> Iterator[str]:
+def _runs_written(part: SimpleCommand, parts: Sequence[SimpleCommand]) -> bool:
+    """Whether it runs a file that the same line writes."""
+    name, texts = part.name or "", [word.text for word in part.words[1:]]
+    if name in (*SHELLS, ".", "source") or _interprets(os.path.basename(name)):
+        name = next((text for text in texts if not text.startswith("-")), "")
+    elif "/" not in name:
+        return False
+    written = [redirect.target.text for other in parts for redirect in other.redirects if ">" in redirect.operator]
+    written += [word.text for other in parts if other.name == "tee" for word in other.words[1:]]
+    return name != "" and os.path.normpath(name) in map(os.path.normpath, written)
+
+
+def _in_input(runners: Sequence[SimpleCommand], parts: Sequence[SimpleCommand], line: str) -> Iterator[str]:
     """What the same line prints for a shell or an interpreter: with `echo`, or in a here-document."""
-    shells = any(os.path.basename(part.name or "") in (*SHELLS, "eval") for part in parts if _runs_input(part))
+    shells = any(not _interprets(os.path.basename(part.name or "")) and not (part.name or "").endswith((".py", ".js")) for part in runners)
     printed = [re.sub(r"\\n", "\n", " ".join(word.text for word in part.words[1:])) for part in parts if part.name in ("echo", "printf")]
     printed += _documents(line)
     printed += [Word(a or b).text for a, b in re.findall(r"<<<[ \t]*(?:'([^']*)'|\"([^\"]*)\")", line)]

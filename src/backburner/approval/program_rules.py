@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable, Iterator
 
 from backburner.approval.effects import (
+    NAMED_FILE,
     OPENS_FILES,
     OWN_SERVER,
     CommandView,
@@ -312,10 +313,13 @@ def sed_in_sandbox(view: CommandView) -> Iterator[Finding]:
     operands = [word for word in map(in_home, view.words) if word.plain and not word.text.startswith("-")]
     scripts = [after for word, after in itertools.pairwise(view.words) if re.fullmatch(r"-[nErsuz]*e", word.text)] or operands[:1]
     is_simple = all(script.plain and len(script.text) <= 200 and re.fullmatch(_SED_READS, script.text) for script in scripts)
-    if not is_simple or any(word.text.startswith("-") and not re.fullmatch(r"-[nErsuz]*e?", word.text) for word in view.words):
+    if not is_simple or any(
+        word.text.startswith("-") and not re.fullmatch(r"-[nErsuz]*[ei]?|--in-place", word.text) for word in view.words
+    ):
         yield Finding(Effect.UNKNOWN, "a sed script can write files and run commands")
     if any(re.match(r"-[nErsu]*i|--in-place", word.text) for word in view.words):
-        yield Finding(Effect.EDITS, "sed -i changes files in place")
+        named = operands[1:] and all(word.plain for word in view.words)
+        yield Finding(Effect.EDITS, "sed -i changes files in place", NAMED_FILE if named else None)
         for word in operands[1:]:
             yield from view.writes(word)
     for file in (found for script in scripts for found in re.findall(r"(?:^|[/|,#;}\d$])[gpiIme\d]*w[ \t]+([^\n;}]+)", script.text)):
@@ -326,7 +330,7 @@ def sed_in_sandbox(view: CommandView) -> Iterator[Finding]:
 # What a build or a test makes again.
 _GENERATED = (
     r"(build|dist|out|target|node_modules|__pycache__|\.pytest_cache|\.mypy_cache|\.ruff_cache|\.tox|\.nox|coverage|htmlcov|\.coverage|\.next|\.nuxt|\.turbo"
-    r"|\.parcel-cache|\.svelte-kit|\.cache|\.eggs|tmp|temp|\.DS_Store|Thumbs\.db|.+\.(egg-info|pyc|pyo|o|obj|log|tmp|class|map|swp|gcda|gcno|profraw))"
+    r"|\.parcel-cache|\.svelte-kit|\.?cache|\.eggs|tmp|temp|\.DS_Store|Thumbs\.db|.+\.(egg-info|pyc|pyo|o|obj|log|tmp|class|map|swp|gcda|gcno|profraw|orig|rej))"
 )
 
 
@@ -344,7 +348,7 @@ def deletes(view: CommandView) -> Iterator[Finding]:
     if any(not is_own(path) for word in operands if word.known for path in view.paths(word)):
         yield Finding(Effect.WRITES_OUTSIDE, f"deletes {shown}, outside the project")
     elif operands and named and view.name in ("rm", "rmdir", "unlink"):
-        yield Finding(Effect.EDITS, f"deletes {shown}")
+        yield Finding(Effect.EDITS, f"deletes {shown}", NAMED_FILE)
     else:
         yield Finding(Effect.DELETES, f"deletes {shown}")
 
@@ -418,6 +422,8 @@ def dd(view: CommandView) -> Iterator[Finding]:
     targets = [word.text.removeprefix("of=") for word in view.words if word.text.startswith("of=")]
     if any(target.startswith("/dev/") and target not in ("/dev/null", "/dev/stdout") for target in targets):
         yield Finding(Effect.PRIVILEGE, "writes to a device")
+    for target in targets:
+        yield from view.writes(in_home(Word(target, pattern=target.startswith("~"))))
     yield Finding(Effect.EDITS, "writes raw data")
 
 
@@ -486,26 +492,70 @@ def listens(view: CommandView) -> bool:
     return is_known and re.fullmatch(_SERVERS, text) is not None
 
 
-_DELIVERY = r"(.+[:_-])?(deploy|publish|upload|provision|rollback)([:_-].+)?"
+_DELIVERY = r"(.+[:_-])?(deploy|publish|upload|provision|rollback)([:_-].+)?|(semantic-)?release([:_-].+)?"
+_DELIVERING_TASK = r"(publish|upload|deploy|release|install(Debug|Release))(?![a-z]).*|[a-z]\w*(Upload|Publish|Deploy)"  # of Gradle
+_DELIVERING_GOAL = (
+    r"(deploy|release|site-deploy|nexus-staging)(:.*)?|dependency:(get|resolve|go-offline)|.+:(deploy|publish|push|upload)(-file)?"
+)
+_ONLY_CHECKS = frozenset(["dry", "check", "test", "tests", "verify", "validate", "lint", "notes", "plan", "status", "help"])  # in a name
+_SHELL_SCRIPT = r"(.+[_-])?(deploy|publish|release|install|uninstall)([_-].+)?"
 _RUN_TARGETS = frozenset(
     ["mvn", "mvnw", "make", "gmake", "just", "task", "rake", "mage", "invoke", "inv", "poe", "gradle", "gradlew", "ant"]
 )
+_INSTALL_TARGETS = frozenset(["make", "gmake", "ninja", "just", "task", "rake", "mage", "invoke", "inv"])
+_PREFIX = r"(?:DESTDIR|prefix|PREFIX|--prefix|--destdir)(?:=(.*))?"
+_OWN_FOLDER = (
+    r"\"?(?!.*\.\.)(\$PWD|\$\{PWD\}|\$\(pwd\)|/tmp/|[\w.]+(?![\w.]*:)).*"  # a sandbox can only write to the project and to its /tmp
+)
 _RUN_SCRIPTS = frozenset(["npm", "pnpm", "yarn", "bun"])
 _RUN_FILES = frozenset(["sh", "bash", "dash", "zsh", "python", "python3", "node", "ruby", "php", "perl"])
+_ONLY_TRIES = frozenset(["-n", "--dry-run", "--just-print", "--recon"])
 
 
 def delivers(view: CommandView) -> list[Finding]:
-    """A target or script of the project whose name says that it delivers something to other machines. A person should decide about that."""
+    """A target or script of the project whose name says that it delivers or installs something. A person should decide about that."""
     texts = [word.text for word in view.words]
-    if view.name in _RUN_TARGETS and not {"-n", "--dry-run", "--just-print", "--recon"} & set(texts):
-        named = [text for text in texts if not text.startswith("-") and "=" not in text]
+    targets = [text for text in texts if not text.startswith("-") and "=" not in text]
+    pattern, named = _DELIVERY, []
+    if view.name in _RUN_TARGETS and not _ONLY_TRIES & set(texts):
+        named = targets
+        pattern = {"mvn": _DELIVERING_GOAL, "mvnw": _DELIVERING_GOAL}.get(view.name, _DELIVERY)
+        if view.name in ("gradle", "gradlew"):
+            named, pattern = [text.rpartition(":")[2] for text in targets], f"{_DELIVERY}|{_DELIVERING_TASK}"
     elif view.name in _RUN_SCRIPTS:
         named = [text for text in texts if text not in ("run", "run-script") and not text.startswith("-")][:1]
     else:
         files = texts[:1] if view.name in _RUN_FILES else [view.part.name or ""] if "/" in (view.part.name or "") else []
-        named = [name for text in files if (name := os.path.basename(text).partition(".")[0]) in ("deploy", "publish")]
-    pattern = rf"{_DELIVERY}|release:.*" if view.name in ("mvn", "mvnw") else _DELIVERY
-    return [Finding(Effect.PUBLISHES, f"'{text}' delivers to other machines") for text in named if re.fullmatch(pattern, text)]
+        names = [os.path.basename(text).partition(".")[0] for text in files]
+        is_shell = any(os.path.splitext(text)[1] in ("", ".sh", ".bash") and not os.path.dirname(text).startswith("/") for text in files)
+        named = [name for name in names if re.fullmatch(_SHELL_SCRIPT, name)] if is_shell else []
+        named = named or [name for name in names if name in ("deploy", "publish", "release")]
+        pattern = ".*"
+    found = [
+        Finding(Effect.PUBLISHES, f"'{text}' delivers to other machines")
+        for text in named
+        if re.fullmatch(pattern, text) and _ONLY_CHECKS.isdisjoint(re.split("[:_-]", text))
+    ]
+    return found or _installs_on_system(view, targets)
+
+
+def _has_own_prefix(texts: list[str]) -> bool:
+    for text, after in zip(texts, (*texts[1:], ""), strict=False):
+        if (found := re.fullmatch(_PREFIX, text)) and re.fullmatch(_OWN_FOLDER, after if found.group(1) is None else found.group(1)):
+            return True
+    return False
+
+
+def _installs_on_system(view: CommandView, targets: list[str]) -> list[Finding]:
+    """What copies the result of a build to the folders of the system, unless another folder is named."""
+    texts = [word.text for word in view.words]
+    by_target = view.name in _INSTALL_TARGETS and {"install", "uninstall"} & set(targets) and not _ONLY_TRIES & set(texts)
+    by_option = view.name == "cmake" and "--install" in texts
+    is_setup = view.name.startswith("python") and os.path.basename(next(iter(texts), "")) == "setup.py"
+    by_setup = is_setup and {"install", "develop", "upload", "register"} & set(texts[1:])
+    if (by_target or by_option or by_setup) and not _has_own_prefix(texts):
+        return [Finding(Effect.INSTALLS, f"'{view.name}' installs or delivers what was built")]
+    return []
 
 
 _MIGRATES = frozenset(["alembic", "aerich", "dbmate", "goose", "yoyo", "diesel"])  # their `upgrade` changes a database of the project
@@ -513,13 +563,27 @@ _MIGRATES = frozenset(["alembic", "aerich", "dbmate", "goose", "yoyo", "diesel"]
 
 def installs(view: CommandView, words: Iterable[Word]) -> Iterator[Finding]:
     """A program that is not known, with a verb that means the same for almost every program."""
+    words = list(words)
     verb = next(iter(words), Word(""))
-    if view.name in _MIGRATES:
+    if view.name in _MIGRATES or any(word.text in ("--help", "-h") for word in words):
         return
-    if verb.plain and verb.text in ("install", "uninstall", "upgrade", "self-update"):
+    if verb.plain and verb.text in ("install", "uninstall", "upgrade", "update", "self-update", "autoupdate", "pull", "download"):
         yield Finding(Effect.INSTALLS, f"'{view.name} {verb.text}' installs or downloads packages")
     elif verb.plain and verb.text in ("login", "logout", "deploy", "publish", "push", "upload"):
         yield Finding(Effect.PUBLISHES, f"'{view.name} {verb.text}' connects to another machine")
+
+
+_ADDRESS = (
+    r"(?:--?[\w-]+=)?(?:https?|ftps?|sftp|ssh|git|wss?|grpc|s3|gs|rsync|redis|mongodb(?:\+srv)?|postgres(?:ql)?|mysql|amqps?)://"
+    r"(?:[^/@]*@)?(\[[^\]]*\]|[\w.-]*).*"
+)
+
+
+def names_address(view: CommandView) -> Iterator[Finding]:
+    """A program that is not known, with the address of another machine."""
+    for word in view.words:
+        if (found := re.fullmatch(_ADDRESS, word.text, re.DOTALL)) and found.group(1).strip("[]") not in ("", *_LOOPBACK):
+            yield Finding(Effect.NETWORK_CHANGE, f"'{view.name}' gets the address of another machine ({found.group(1)})")
 
 
 _AWK_SAFE = r"\{ ?print( \$(\d+|NF)(, ?\$(\d+|NF))*)? ?\}"

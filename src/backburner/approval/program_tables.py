@@ -219,7 +219,9 @@ PROCESSES = frozenset(
     # windows and messages of the desktop, and editors that run extensions
     + ["code", "code-insiders", "codium", "cursor", "windsurf", "zed", "subl", "atom", "fleet", "idea", "pycharm", "charm", "webstorm", "phpstorm", "goland"]
     + ["clion", "rider", "rubymine", "datagrip", "studio", "gedit", "kate", "gvim", "osascript", "security", "defaults", "dbus-send", "gdbus", "busctl"]
-    + ["gio", "notify-send", "gnome-open", "kde-open", "sensible-browser"]
+    + ["gio", "notify-send", "gnome-open", "kde-open", "sensible-browser", "explorer", "start", "say"]
+    # what starts and stops services, and the keyrings of the user
+    + ["nginx", "apachectl", "apache2ctl", "httpd", "initctl", "rc-service", "pg_ctl", "pg_ctlcluster", "rabbitmqctl", "forever", "keyring", "secret-tool"]
 )  # fmt: skip
 INSTALLS = frozenset(
     [
@@ -246,15 +248,15 @@ INSTALLS = frozenset(
         "bunx",
     ]
     + ["rustup", "nvm", "fnm", "asdf", "sdk", "volta", "corepack", "opam", "pod", "luarocks", "cpan", "cpanm", "easy_install"]
-    + ["choco", "winget", "scoop", "zypper", "emerge", "nix", "nix-env", "nix-shell", "guix"]
+    + ["choco", "winget", "scoop", "zypper", "emerge", "nix", "nix-env", "nix-shell", "guix", "n", "virtualenv", "sdkmanager"]
 )
 # What shows the installed versions and packages, if the program keeps them in its own folder.
 SHOWS_INSTALLED = {
     name: frozenset(
         ["list", "ls", "current", "which", "show", "env", "environment", "info", "--version", "-V", "version", "--help", "help"]
     )
-    for name in ("rustup", "nvm", "fnm", "asdf", "volta", "opam", "conda", "mamba", "gem", "luarocks")
-}
+    for name in ("rustup", "nvm", "fnm", "asdf", "volta", "opam", "gem", "luarocks")
+} | dict.fromkeys(("conda", "mamba"), frozenset(["list", "info", "--version", "-V", "--help", "help"]))
 SHOWS_VERSION = (["--version"], ["-V"], ["-version"], ["version"], ["--help"], ["help"])
 NETWORK = frozenset(
     ["psql", "pg_dump", "pg_restore", "createdb", "dropdb", "mysql", "mysqldump", "mariadb", "redis-cli", "mongo", "mongosh", "cqlsh", "sqlcmd", "clickhouse-client"]
@@ -263,6 +265,13 @@ NETWORK = frozenset(
     + ["docker-compose", "podman-compose", "multipass", "vercel", "netlify", "fly", "flyctl", "heroku", "wrangler", "firebase", "doctl", "hcloud", "linode-cli", "railway"]
     + ["supabase", "serverless", "sls", "sam", "cdk", "amplify", "eb", "ngrok", "cloudflared", "tailscale", "wg", "rclone", "s3cmd", "gsutil", "bq", "mosh", "lftp", "aria2c"]
     + ["http", "https", "xh", "grpcurl", "websocat", "nmap", "mtr", "tracepath", "ping6", "arp", "tcpdump", "mail", "sendmail", "mutt", "op", "bw", "pass", "gpg", "wget", "ssh", "ssh-copy-id", "ssh-keyscan", "sshfs", "autossh", "scp", "sftp", "rsh", "telnet", "ftp", "nc", "ncat", "netcat", "socat", "ping", "traceroute", "dig", "nslookup", "host", "whois", "gh", "glab", "aws", "gcloud", "az", "kubectl", "docker", "podman"]
+    + ["hub", "oc", "kubectx", "kubens", "istioctl", "velero", "awslocal", "ansible-vault", "surge", "now", "eas", "kamal", "cap", "dokku", "gitlab-runner", "circleci", "act"]
+    + ["curlie", "httpie", "yt-dlp", "youtube-dl", "restic", "borg", "duplicity", "mc", "gh-pages", "localtunnel", "lt", "stripe", "twilio"]
+    + ["mongodump", "mongorestore", "mongoimport", "mongoexport", "pgcli", "mycli", "mysqladmin", "mysqlimport", "mysqlshow", "sqlplus", "influx", "createuser", "dropuser"]
+    + ["pg_dumpall", "pg_basebackup", "usql", "kcat", "kafkacat", "etcdctl", "nats", "mosquitto_pub", "mosquitto_sub", "slack", "sentry-cli", "sonar-scanner", "snyk", "codecov", "coveralls"]
+    + [f"kafka-{name}{ending}" for name in ("topics", "console-producer", "console-consumer", "consumer-groups") for ending in ("", ".sh")]
+    # models, data sets, and agents that work with a model of others
+    + ["huggingface-cli", "hf", "kaggle", "ollama", "openai", "claude", "codex", "gemini", "aider", "goose", "opencode", "qwen", "cursor-agent", "llm"]
 )  # fmt: skip
 # Interpreters, and the options that do not change what they run.
 INTERPRETERS = {
@@ -299,7 +308,7 @@ SUBCOMMANDS: dict[str, dict[str, Effect]] = {
     for tool, meanings in {
         "cargo": {
             Effect.PROJECT_CODE: "build b check c test t run r bench clippy fmt doc tree metadata nextest",
-            Effect.INSTALLS: "install add update fetch remove generate-lockfile",
+            Effect.INSTALLS: "install add update fetch remove generate-lockfile binstall generate",
             Effect.NETWORK_CHANGE: "search info login logout owner yank",
             Effect.PUBLISHES: "publish",
         },
@@ -307,24 +316,32 @@ SUBCOMMANDS: dict[str, dict[str, Effect]] = {
         "npm": {
             Effect.PROJECT_CODE: "test t run run-script start",
             Effect.NETWORK_CHANGE: "outdated view info show search audit ping whoami login logout adduser token access owner dist-tag org team profile hook star",
-            Effect.INSTALLS: "install i ci add update uninstall exec link unlink prune dedupe",
+            Effect.INSTALLS: "install i ci add update up upgrade uninstall un remove rm exec link unlink prune dedupe create install-test it install-ci-test cit clean-install",
             Effect.PUBLISHES: "publish unpublish deprecate",
         },
         "pnpm": {
             Effect.PROJECT_CODE: "test run start",
             Effect.NETWORK_CHANGE: "outdated view info audit",
-            Effect.INSTALLS: "install i add update remove dlx exec",
+            Effect.INSTALLS: "install i add update up upgrade remove rm dlx exec create env fetch import link unlink prune dedupe patch-commit",
             Effect.PUBLISHES: "publish",
         },
         "yarn": {
             Effect.PROJECT_CODE: "test run start build lint",
             Effect.NETWORK_CHANGE: "outdated info npm audit",
-            Effect.INSTALLS: "install add up remove dlx",
+            Effect.INSTALLS: "install add up upgrade upgrade-interactive remove dlx global set create link unlink dedupe",
             Effect.PUBLISHES: "publish",
         },
-        "bun": {Effect.PROJECT_CODE: "test run", Effect.INSTALLS: "install add update remove x"},
-        "uv": {Effect.PROJECT_CODE: "run build", Effect.INSTALLS: "add sync pip lock tool remove python", Effect.PUBLISHES: "publish"},
-        "poetry": {Effect.PROJECT_CODE: "run", Effect.INSTALLS: "add install update lock remove", Effect.PUBLISHES: "publish"},
+        "bun": {
+            Effect.PROJECT_CODE: "test run",
+            Effect.INSTALLS: "install i add a update remove rm x create upgrade link",
+            Effect.PUBLISHES: "publish",
+        },
+        "uv": {
+            Effect.PROJECT_CODE: "run build",
+            Effect.INSTALLS: "add sync pip lock tool remove python venv self",
+            Effect.PUBLISHES: "publish",
+        },
+        "poetry": {Effect.PROJECT_CODE: "run", Effect.INSTALLS: "add install update lock remove self sync", Effect.PUBLISHES: "publish"},
         "dotnet": {Effect.PROJECT_CODE: "build test run", Effect.INSTALLS: "add restore tool workload nuget"},
         "mix": {
             Effect.PROJECT_CODE: "test compile format",
@@ -359,6 +376,16 @@ SUBCOMMANDS: dict[str, dict[str, Effect]] = {
         "mvn": {Effect.PROJECT_CODE: "test compile verify package", Effect.PUBLISHES: "deploy"},
         **{key: {Effect.PROJECT_CODE: "test build check assemble", Effect.PUBLISHES: "publish"} for key in ("gradle", "gradlew")},
         "twine": {Effect.PUBLISHES: "upload"},
+        "pre-commit": {
+            Effect.PROJECT_CODE: "run validate-config",
+            Effect.INSTALLS: "install autoupdate uninstall install-hooks migrate-config",
+        },
+        "mise": {Effect.PROJECT_CODE: "run tasks exec", Effect.INSTALLS: "use install upgrade up self-update uninstall prune"},
+        **{
+            key: {Effect.INSTALLS: "install uninstall global update rehash"}
+            for key in ("pyenv", "rbenv", "nodenv", "jenv", "goenv", "tfenv")
+        },
+        "swift": {Effect.PROJECT_CODE: "build test run"},
     }.items()
 }
 # Subcommands of these that need no network, in a sandbox. An empty set: all of them.
@@ -367,6 +394,8 @@ LOCAL_SUBCOMMANDS: dict[tuple[str, str], frozenset[str]] = {
     ("go", "mod"): frozenset(["init", "verify", "edit", "graph", "why", "tidy", "vendor"]),
     ("go", "work"): frozenset(["init", "use", "edit"]),
     ("pnpm", "exec"): frozenset(),
+    ("pnpm", "env"): frozenset(["list", "ls"]),
+    ("yarn", "global"): frozenset(["list", "dir", "bin"]),
     ("uv", "python"): frozenset(["list", "find", "dir"]),
     ("uv", "tool"): frozenset(["list", "dir"]),
     **dict.fromkeys(
@@ -377,6 +406,8 @@ LOCAL_SUBCOMMANDS: dict[tuple[str, str], frozenset[str]] = {
 }
 # Words with which programs that could change the system only print.
 ONLY_SHOWS = {
+    "nginx": r"-[tTvV]+( -c [\w./-]+)?",
+    **dict.fromkeys(("apachectl", "apache2ctl", "httpd"), r"-[tvVSlLM]|configtest"),
     "mount": r"|-l",
     "sysctl": r"(-n )?(-a|[a-z][\w.]*)",
     "swapon": r"|--show",
@@ -396,6 +427,7 @@ SHOWS_PACKAGES = {
 }
 # Options with which these need no network.
 LOCAL_OPTIONS = {
+    "act": frozenset(["-n", "--dryrun", "-l", "--list"]),
     "ansible-playbook": frozenset(["--syntax-check", "--list-tasks", "--list-tags"]),
 }
 LOCAL_VERBS = {

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from backburner.approval import git_rules, service_rules
 from backburner.approval import program_rules as rules
-from backburner.approval.effects import WITHOUT_PROJECT, CommandContext, CommandView, Effect, Finding, injects
+from backburner.approval.effects import WITHOUT_PROJECT, CommandContext, CommandView, Effect, Finding, injects, names_secret_variable
 from backburner.approval.program_tables import (
     BUILD_FILES,
     CHANGES,
@@ -114,6 +114,10 @@ def effects_of(parts: list[SimpleCommand], context: CommandContext) -> list[tupl
     if context.confined:
         parts = _with_found_names(_with_temporary_names(parts))
     judged = []
+    prints_environment = context.confined and any(
+        part.name in ("env", "printenv", "set", "export") and _only_options(part) for part in parts
+    )
+    own_variables = {name for part in parts for name, _ in part.assigned} if context.confined else set()
     for part in parts:
         view = CommandView(part, context, folders)
         findings = [Finding(Effect.UNKNOWN, doubt) for doubt in part.doubts if not (context.confined and doubt == COMPOUND)]
@@ -129,8 +133,13 @@ def effects_of(parts: list[SimpleCommand], context: CommandContext) -> list[tupl
             findings.append(Finding(Effect.UNKNOWN, f"changes to {unresolved_target}, so its paths are not known"))
             if context.confined and unresolved_target.endswith(_OUTSIDE) and any(finding.effect in _CHANGES_FILES for finding in findings):
                 findings.append(Finding(Effect.WRITES_OUTSIDE, f"changes files in {unresolved_target}"))
+            if context.confined and _deletes_folders(part):
+                findings.append(Finding(Effect.WRITES_OUTSIDE, f"deletes folders in {unresolved_target}"))
         if context.confined and part.inside[-1:] == ("xargs",) and rules.changes_files(part.words) and rules.searches_outside(parts, view):
             findings.append(Finding(Effect.WRITES_OUTSIDE, "changes the files that find finds, outside the project"))
+        findings = [finding for finding in findings if finding.effect is not Effect.READS_SECRETS or finding.value not in own_variables]
+        if prints_environment and part.name in _HAVE_PATTERNS and any(map(names_secret_variable, _patterns(part))):
+            findings.append(Finding(Effect.READS_SECRETS, "searches the environment for secrets"))
         judged.append((part, list(dict.fromkeys(findings))))
     if context.confined:
         return judged
@@ -143,6 +152,23 @@ def effects_of(parts: list[SimpleCommand], context: CommandContext) -> list[tupl
             if part.name == "git" and not all(context.exists(os.path.join(folder, ".git")) for folder in folders):
                 findings.append(Finding(Effect.UNKNOWN, "git would search for a repository after other commands, and could find a new one"))
     return judged
+
+
+def _only_options(part: SimpleCommand) -> bool:
+    return all(word.text.startswith("-") for word in part.words[1:])
+
+
+def _patterns(part: SimpleCommand) -> list[str]:
+    texts = [word.text for word in part.words[1:]]
+    return [] if any(re.fullmatch(r"-\w*v\w*", text) for text in texts) else [text for text in texts if not text.startswith("-")]
+
+
+def _deletes_folders(part: SimpleCommand) -> bool:
+    """Whether it deletes folders that it names relative to the current directory."""
+    texts = [word.text for word in part.words]
+    recursive = any(re.match(r"-\w*[rR]|--recursive", text) for text in texts[1:])
+    is_relative = any(not text.startswith(("-", "/", "~", "$", '"')) for text in texts[1:])
+    return (part.name == "rm" and recursive and is_relative) or (part.name == "find" and "-delete" in texts)
 
 
 def _with_temporary_names(parts: list[SimpleCommand]) -> list[SimpleCommand]:
@@ -209,10 +235,10 @@ def folders_of(parts: list[SimpleCommand], context: CommandContext) -> tuple[lis
     """
     folders = [context.cwd]
     for part in parts:
-        if part.name not in ("cd", "pushd", "popd"):
-            continue
+        if part.name not in ("cd", "pushd", "popd") or (part.name == "popd" and context.confined):
+            continue  # where `popd` returns to, the line was before
         target = part.words[1] if len(part.words) == 2 else None
-        if part.name != "cd" or target is None or not target.plain or target.text.startswith("-"):
+        if (part.name != "cd" and not context.confined) or target is None or not target.plain or target.text.startswith("-"):
             return folders, "a directory that is only known when it runs"
         for folder in list(folders):
             logical = os.path.normpath(os.path.join(folder, target.text))
@@ -283,6 +309,8 @@ def _program_in_sandbox(view: CommandView) -> list[Finding]:
     for path in map(context.resolve, paths):
         if not (context.inside(path) or context.is_visible(path)):
             found.append(Finding(Effect.READS_OUTSIDE, f"runs {path}, which is not part of the sandbox"))
+    if os.path.dirname(view.part.name) == "/etc/init.d":
+        found.append(Finding(Effect.PROCESSES, f"'{view.part.name}' affects other processes or services"))
     found += rules.delivers(view)
     return found + ([Finding(Effect.LISTENS, "waits for connections")] if rules.listens(view) else [])
 
@@ -330,6 +358,8 @@ def _changing(view: CommandView) -> list[Finding]:
     """Return the effects of a program that deletes or changes the files in its arguments; nothing for other programs."""
     if view.name in DELETES:
         return list(rules.deletes(view))
+    if view.name in ("touch", "mkdir") and all(word.plain and (not word.text.startswith("-") or word.text == "-p") for word in view.words):
+        return [finding for word in view.words if not word.text.startswith("-") for finding in view.writes(word)]
     if view.name in CHANGES or view.name in ("cp", "tee"):
         remote = view.name == "rsync" and any(re.match(r"[\w.@-]+:", word.text) for word in view.words)
         found = [Finding(Effect.NETWORK_CHANGE, "connects to another machine")] if remote else list(view.edits(view.words))
@@ -392,6 +422,7 @@ def _known_program(view: CommandView, project_detail: str | None) -> list[Findin
     return [
         Finding(Effect.UNKNOWN, f"'{name}' is an unknown program"),
         *(rules.installs(view, view.words) if view.context.confined else ()),
+        *(rules.names_address(view) if view.context.confined else ()),
     ]
 
 
@@ -481,9 +512,11 @@ def _script(view: CommandView, word: Word) -> list[Finding]:
         return [Finding(Effect.INTERPRETER, "runs a script that is only known when it runs")]
     if "://" in word.text or not (view.context.confined or all(map(view.context.inside, view.paths(word)))):
         return [Finding(Effect.INTERPRETER, f"runs {word.text}, outside the project")]
+    read = view.reads([word]) if view.context.confined and view.name in (".", "source") else ()
+    secrets = [finding for finding in read if finding.effect is Effect.READS_SECRETS]
     if view.name in (".", "source") and "/" not in word.text:
-        return [Finding(Effect.INTERPRETER, f"searches PATH for {word.text}")]
-    return _project_code(view, f"runs {word.text} of the project", None)
+        return [*secrets, Finding(Effect.INTERPRETER, f"searches PATH for {word.text}")]
+    return [*secrets, *_project_code(view, f"runs {word.text} of the project", None)]
 
 
 def _subcommand(view: CommandView) -> list[Finding]:
@@ -491,7 +524,7 @@ def _subcommand(view: CommandView) -> list[Finding]:
     if texts in (["--version"], ["-V"], ["-v"], ["--help"], ["version"]):
         return [Finding(Effect.HARMLESS, "prints")]
     verb = view.words[0].text if view.words and view.words[0].plain else ""
-    if view.name == "yarn" and (not verb or verb.startswith("-")):
+    if view.name in ("yarn", "bundle") and (not verb or verb.startswith("-")):
         verb = "install"  # without a subcommand
     effect = SUBCOMMANDS[view.name].get(verb, Effect.UNKNOWN)
     detail = f"{view.name} {verb}"
@@ -513,7 +546,29 @@ def _subcommand(view: CommandView) -> list[Finding]:
         case Effect.HARMLESS:
             return [Finding(effect, "prints")]
         case _:
-            return [Finding(Effect.UNKNOWN, f"the effect of {detail} is not known")]
+            found = _changes_settings(view) if view.context.confined else []
+            return [*found, Finding(Effect.UNKNOWN, f"the effect of {detail} is not known")]
+
+
+def _changes_settings(view: CommandView) -> list[Finding]:
+    """Report subcommands that change settings or caches in the home directory."""
+    texts = [word.text for word in view.words if not word.text.startswith("-")]
+    if texts[:1] in (["config"], ["c"]) and (
+        texts[1:2] in (["set"], ["delete"], ["edit"], ["unset"]) or (len(texts) > 2 and view.name == "poetry")
+    ):
+        return [Finding(Effect.WRITES_OUTSIDE, f"{view.name} config changes settings in the home directory")]
+    if texts[:1] in (["cache"], ["store"]) and texts[1:2] in (["clean"], ["clear"], ["prune"], ["rm"], ["purge"]):
+        return [Finding(Effect.WRITES_OUTSIDE, f"{view.name} {' '.join(texts[:2])} deletes files in the home directory")]
+    if (
+        view.name in ("npm", "pnpm", "yarn")
+        and texts[:1] == ["version"]
+        and len(texts) > 1
+        and not {"--no-git-tag-version", "--git-tag-version=false"} & {word.text for word in view.words}
+    ):
+        return [Finding(Effect.REPOSITORY, f"{view.name} version adds a commit and a tag")]
+    if view.name == "npm" and texts[:1] in (["init"], ["innit"]) and len(texts) > 1 and not texts[1].startswith((".", "/")):
+        return [Finding(Effect.INSTALLS, f"npm init {texts[1]} downloads and runs a package")]
+    return []
 
 
 def _further_goals(view: CommandView, verb: str) -> list[Finding]:
@@ -521,7 +576,8 @@ def _further_goals(view: CommandView, verb: str) -> list[Finding]:
     operands = [word.text for word in view.words[1:] if not word.text.startswith("-")]
     if view.name in ("mvn", "gradle", "gradlew") and any(SUBCOMMANDS[view.name].get(text) != Effect.PROJECT_CODE for text in operands):
         return [Finding(Effect.UNKNOWN, f"the effect of {' '.join(operands)} is not known")]
-    if (view.name, verb) == ("go", "run") and not all(text == "." or text.startswith("./") for text in operands[:1]):
+    is_local = all(text == "." or text.startswith(("./", "../")) or (text.endswith(".go") and "@" not in text) for text in operands[:1])
+    if (view.name, verb) == ("go", "run") and not is_local:
         return [Finding(Effect.INSTALLS, "go run can download what it runs")]
     return []
 

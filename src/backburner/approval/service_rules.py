@@ -225,12 +225,20 @@ def journalctl(view: CommandView) -> Iterator[Finding]:
     yield Finding(Effect.READS_MACHINE, "reads the log of the system", "/var/log/journal")
 
 
+# The name of a program for `ps -C`. If ps does not understand its options, it reads them again as letters without a dash: none of these is one.
+_PS_NAME = r"[\w.-]*[bdiqyz][\w.-]*"
+
+
 def machine(view: CommandView) -> Iterator[Finding]:
     """`ps`, `ss`, `netstat`, `pgrep`: they list processes and ports. Without a dash, `e` makes ps show variables."""
+    texts = [word.text for word in view.words]
     if view.name in ("lsof", "fuser"):
         yield Finding(Effect.PROCESSES, f"'{view.name}' shows open files of other processes, which are hidden in a sandbox")
         return
-    if view.name == "ps" and any(not _shows_no_variables(word) for word in view.words):
+    if view.name == "ps" and any(
+        not _shows_no_variables(word) and not (before == "-C" and re.fullmatch(_PS_NAME, word.text))
+        for before, word in zip(("", *texts), view.words, strict=False)
+    ):
         yield Finding(Effect.READS_SECRETS, "ps can show the environment of processes")
     elif view.name == "ss" and any(re.match(r"-\w*[KD]|--kill|--diag", word.text) for word in view.words):
         yield Finding(Effect.PROCESSES, "'ss' can close connections")

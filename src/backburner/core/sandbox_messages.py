@@ -250,9 +250,14 @@ _MESSAGES = (
 # The shell, env, xargs, timeout and make name the program that they did not find.
 _PROGRAM_NOT_FOUND = (
     r": (?:command )?not found$",
-    r"^(?:env|timeout|xargs|nice|nohup|make|find|stdbuf|setsid)(?:\[\d+\])?: .{0,300}" + _MISSING + "$",
+    r"^(?:/usr/bin/)?(?:env|timeout|xargs|nice|nohup|make|find|stdbuf|setsid)(?:\[\d+\])?: .{0,300}" + _MISSING + "$",
     r"^\S{0,100}: (?:line )?\d{1,6}: .{1,300}: " + _MISSING + "$",
     r": cannot execute: required file not found$",
+)
+_NAME_OF_MISSING = (
+    r"(?:[‘'\"`]([^‘’'\"`]{1,300})[’'\"`]|([^\s:‘’'\"`]{1,300})): (?:(?:command |cannot execute: required file )?not found|"
+    + _MISSING
+    + ")$"
 )
 _WORD_OF_BASH = r"^.{0,200}: (?:\[\[|declare|let|mapfile|popd|pushd|readarray|shopt|source|typeset): not found$"
 _SCRIPT_WITHOUT_PERMISSION = r"^(?:[^:\n]{0,100}: ){1,3}[^:\n]{1,300}: permission denied$"
@@ -295,6 +300,13 @@ def sandbox_reason(output: str, exit_code: int | None) -> str | None:
         if _compiled(*patterns).search(text):
             return reason
     return PROGRAM if _NOT_FOUND in codes and _compiled(*_PROGRAM_NOT_FOUND).search(text) else None
+
+
+def missing_programs(output: str) -> set[str]:
+    """The names of the programs that were not found, from the messages of shells and of programs that run others."""
+    lines = [line for line in readable(output[-_MAX_CHARACTERS:]).split("\n") if _compiled(*_PROGRAM_NOT_FOUND).search(line)]
+    found = [_compiled(_NAME_OF_MISSING).search(line) for line in lines]
+    return {name.split()[0] for match in found if match and (name := match.group(1) or match.group(2)).strip()}
 
 
 def refused_port(output: str) -> int | None:

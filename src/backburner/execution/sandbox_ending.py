@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import re
 import shutil
 import signal
 from collections.abc import Sequence
@@ -11,7 +10,17 @@ from typing import NamedTuple
 
 from backburner.core.models import ProcessId, Task
 from backburner.core.sandbox import Network, Sandbox, View
-from backburner.core.sandbox_messages import DEVICE, LOGIN, NETWORK, PROGRAM, SERVICE, SOCKET, refused_port, sandbox_reason
+from backburner.core.sandbox_messages import (
+    DEVICE,
+    LOGIN,
+    NETWORK,
+    PROGRAM,
+    SERVICE,
+    SOCKET,
+    missing_programs,
+    refused_port,
+    sandbox_reason,
+)
 from backburner.core.terminal_text import visible
 from backburner.system import overlay, processes, run_files
 from backburner.system.log_file import Log
@@ -81,9 +90,7 @@ def _failure(sandbox: Sandbox, task: Task, tail: str, exit_code: int, path: str)
 
 def _exists_outside(tail: str, task: Task, path: str) -> bool:
     """Whether one of the programs that were not found could be found outside."""
-    names = {name for line in tail.splitlines()[-50:] for name in re.findall(r"[\w./+-]+", line[-300:])}
-    used = {name for name in names if any(name in word for word in task.spec.command.words)} or names
-    return any(executable_of(name, task.spec.cwd, path) for name in used if not name.startswith("/dev"))
+    return any(executable_of(name, task.spec.cwd, path) for name in missing_programs(tail) if not name.startswith("/dev"))
 
 
 def monitor_of(members: Sequence[ProcessId]) -> ProcessId | None:
