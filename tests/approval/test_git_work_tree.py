@@ -194,38 +194,3 @@ def test_a_commit_that_can_make_a_folder_a_repository_needs_approval(project: Pa
     git(project, "checkout", "-q", "main")
     assert decision(project, "git switch bare") == "ask"
     assert decision(project, "git merge bare") == "ask"
-
-
-def test_named_files_are_changed_and_committed_in_one_line(project: Path) -> None:
-    for line in (
-        "echo x >> .gitignore && git add .gitignore && git commit -m x",
-        "cat > src/new.py <<'EOF'\nx = 1\nEOF\ngit add src/new.py",
-        "mkdir -p docs && touch docs/a.md && git add docs",
-        "rm README.md && git add -A && git commit -qm x",
-        "sed -i 's/one/two/' README.md && git commit -am x",
-    ):
-        assert decision(project, line) == "sandbox", line
-
-
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        ("echo '*.py filter=x' > .gitattributes && git add .", "it decides which programs git runs"),
-        ("echo KEY=1 > new.env && git add -f new.env", "it may be a secret"),
-        ("echo KEY=1 > server.pem; git add -A", "it may be a secret"),
-        ("echo x > src/HEAD && git add src", "it can make a folder a repository"),
-        ("mkdir -p src/refs/heads && git add src", "it can make a folder a repository"),
-        ("echo x > .vscode/tasks.json && git add .", "other programs use it automatically"),
-        ("git checkout topic && echo x > src/main.py", "where the path leads is not known before"),
-        ("git stash pop && echo x > src/main.py && git add src", "where the path leads is not known before"),
-        ("cp README.md b && git add b", "a link at the target would be followed"),
-        ("mv tools src/ && git add -A", "what is moved can be a link"),
-        ("ln -s .git x && git add x", "creates a link"),
-        ("sed -i 's/a/b/e' README.md && git add -A", "the script can run a program"),
-        ("python3 x.py && git add -A", "the code of the project runs"),
-        ("echo x > $NAME && git add -A", "the file is not known"),
-        ("git commit -q --fixup amend:HEAD", "opens an editor"),
-    ],
-)
-def test_other_changes_with_a_commit_need_approval(project: Path, line: str, reason: str) -> None:
-    assert sandbox_verdict(project, line, trusted=True).decision == "ask", reason

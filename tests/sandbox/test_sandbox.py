@@ -243,13 +243,6 @@ def test_a_repository_of_the_project_stays_and_runs_nothing_new(home_cli: HomeCl
     assert git(trusted / "fixture", "rev-parse", "--is-bare-repository").strip() == "true"
 
 
-def test_a_named_file_is_changed_and_committed(home_cli: HomeCli, trusted: Path) -> None:
-    line = "echo '*.log' > .gitignore && sed -i 's/one/two/' a.txt && git add .gitignore && git commit -qam 'Ignore logs'"
-    home_cli.ok("run", "--wait", "--shell", "--", line)
-    assert git(trusted, "show", "--format=%s", "--name-only", "HEAD").split("\n")[0] == "Ignore logs"
-    assert git(trusted, "show", "HEAD:.gitignore", "HEAD:a.txt") == "*.log\ntwo\n"
-
-
 def test_git_does_not_complete_a_repository(home_cli: HomeCli, trusted: Path) -> None:
     """The other files are in a commit, and HEAD is a file that git does not track."""
     git(trusted, "checkout", "-q", "-b", "topic")

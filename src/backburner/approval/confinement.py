@@ -3,18 +3,7 @@
 import os
 from collections.abc import Iterable, Sequence
 
-from backburner.approval.effects import (
-    KEEPS_FILES,
-    NAMED_FILE,
-    OPENS_FILES,
-    OWN_PROCESS,
-    OWN_SERVER,
-    RUNS_PROGRAMS,
-    SYSTEM_BUS,
-    WITHOUT_PROJECT,
-    Effect,
-    Finding,
-)
+from backburner.approval.effects import OPENS_FILES, OWN_PROCESS, OWN_SERVER, RUNS_PROGRAMS, SYSTEM_BUS, WITHOUT_PROJECT, Effect, Finding
 from backburner.core.sandbox import Level, Network, Sandbox, Support, View
 
 # What leaves every sandbox, or what a person should decide.
@@ -122,13 +111,8 @@ def _view(support: Support, *, trusted: bool) -> View:
 
 
 def _for_git(sandbox: Sandbox, findings: Sequence[Finding], *, trusted: bool) -> Sandbox:
-    """Commands that add to the repository, if nothing else runs while the git folder is writable.
-
-    Named files may be changed too, if git changes none: where their paths lead was checked before.
-    """
-    keeps_files = all(finding.value == KEEPS_FILES for finding in findings if finding.effect is Effect.REPOSITORY)
-    named = all(finding.value == NAMED_FILE for finding in findings if finding.effect is Effect.EDITS)
-    other = _others(findings, {Effect.REPOSITORY, *([Effect.EDITS] if keeps_files and named else [])})
+    """Commands that add to the repository, if nothing else runs while the git folder is writable."""
+    other = _others(findings, {Effect.REPOSITORY})
     if other or not trusted or sandbox.level is not Level.FULL:
         raise NeedsApproval(*_details(findings, {Effect.REPOSITORY}), *other)
     return sandbox._replace(git=True)

@@ -57,8 +57,6 @@ OWN_SERVER = "own server"  # in a finding: harmless on the loopback device of a 
 OWN_PROCESS = (
     "own process"  # in a finding: harmless where no other processes can be seen, in a line that starts something in the background
 )
-NAMED_FILE = "named file"  # in a finding: it changes only this file, which neither git nor another program obeys
-KEEPS_FILES = "keeps files"  # in a finding: git changes its own folder, but no file of the project
 SYSTEM_BUS = "/run/dbus/system_bus_socket"
 WITHOUT_PROJECT = "without the project"  # in a finding: it needs the network, but no files, so that none can be sent
 
@@ -127,7 +125,6 @@ _AUTOMATICALLY_USED = frozenset(
     + [f"{name}.{ending}" for name in ("lefthook", "lefthook-local", "taskfile", "taskfile.dist") for ending in ("yml", "yaml", "toml", "json")]
     + [f"{name}.{ending}" for name in ("azure-pipelines", "bitbucket-pipelines", "appveyor", "cloudbuild", "buildspec") for ending in ("yml", "yaml")]
 )  # fmt: skip
-_OBEYED_BY_GIT = frozenset([".gitattributes", "HEAD", "commondir", "objects", "refs"])  # also what makes a folder a repository
 _HARMLESS_DOT_NAMES = frozenset([".", "..", ".gitkeep", ".keep"])
 # Names that look like secrets but are meant to be read: source code, and examples.
 _READABLE = (
@@ -320,8 +317,7 @@ class CommandView:
             elif self.context.confined and self.context.inside(path) and self._is_kept(path):
                 yield Finding(Effect.PROTECTED, f"writes {word.text}, which other programs use automatically")
             elif self.context.confined and (self.context.inside(path) or self.context.is_temporary(path)):
-                detail = f"{'changes' if self.context.exists(path) else 'creates'} {word.text}"
-                yield Finding(Effect.EDITS, detail, NAMED_FILE if self._is_ordinary(path) else None)
+                yield Finding(Effect.EDITS, f"{'changes' if self.context.exists(path) else 'creates'} {word.text}")
             elif not self.context.inside(path):
                 yield Finding(Effect.WRITES_OUTSIDE, f"writes {word.text}, outside the project")
             elif relied_on(name := self.context.shortened(path)) or looks_secret(name):
@@ -335,11 +331,6 @@ class CommandView:
         """Whether a sandboxed command cannot change a file of the project: it is protected, or hidden because it may be a secret."""
         name = self.context.shortened(path)
         return is_protected(name) or (may_be_secret(name) and self.context.exists(path))
-
-    def _is_ordinary(self, path: str) -> bool:
-        """Whether a file may be changed while the git folder is writable: git does not obey it, and may add it to a commit."""
-        name = self.context.shortened(path)
-        return not may_be_secret(name) and _OBEYED_BY_GIT.isdisjoint(name.split(os.sep))
 
     def named_paths(self) -> Iterator[Finding]:
         """Return a finding for each word that names an existing file which the sandbox does not contain."""

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterable, Iterator
 
-from backburner.approval.effects import KEEPS_FILES, OPENS_FILES, RUNS_PROGRAMS, CommandView, Effect, Finding, is_protected, may_be_secret
+from backburner.approval.effects import OPENS_FILES, RUNS_PROGRAMS, CommandView, Effect, Finding, is_protected, may_be_secret
 from backburner.approval.shell_parser import Word
 from backburner.core.deferred_modules import re
 
@@ -321,7 +321,7 @@ def _only_reads(verb: str, words: list[Word]) -> bool:
 
 def _adds(view: CommandView, verb: str, words: list[Word]) -> Iterator[Finding]:
     """Commands that add to the repository. Unless everything is known, git could run a program while its folder is writable."""
-    yield Finding(Effect.REPOSITORY, f"git {verb} changes the repository", KEEPS_FILES if verb in ("add", "commit") else None)
+    yield Finding(Effect.REPOSITORY, f"git {verb} changes the repository")
     for word in words:
         if not (word.plain or (verb == "add" and word.known and word.text[:1] not in "*?[-~")):
             yield Finding(Effect.UNKNOWN, f"'{word.text}' is only known when it runs")

@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterable, Iterator
 
 from backburner.approval.effects import (
-    NAMED_FILE,
     OPENS_FILES,
     OWN_SERVER,
     CommandView,
@@ -318,8 +317,7 @@ def sed_in_sandbox(view: CommandView) -> Iterator[Finding]:
     ):
         yield Finding(Effect.UNKNOWN, "a sed script can write files and run commands")
     if any(re.match(r"-[nErsu]*i|--in-place", word.text) for word in view.words):
-        named = operands[1:] and all(word.plain for word in view.words)
-        yield Finding(Effect.EDITS, "sed -i changes files in place", NAMED_FILE if named else None)
+        yield Finding(Effect.EDITS, "sed -i changes files in place")
         for word in operands[1:]:
             yield from view.writes(word)
     for file in (found for script in scripts for found in re.findall(r"(?:^|[/|,#;}\d$])[gpiIme\d]*w[ \t]+([^\n;}]+)", script.text)):
@@ -348,7 +346,7 @@ def deletes(view: CommandView) -> Iterator[Finding]:
     if any(not is_own(path) for word in operands if word.known for path in view.paths(word)):
         yield Finding(Effect.WRITES_OUTSIDE, f"deletes {shown}, outside the project")
     elif operands and named and view.name in ("rm", "rmdir", "unlink"):
-        yield Finding(Effect.EDITS, f"deletes {shown}", NAMED_FILE)
+        yield Finding(Effect.EDITS, f"deletes {shown}")
     else:
         yield Finding(Effect.DELETES, f"deletes {shown}")
 
