@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(
 COLUMN = ("x86_64", "aarch64").index(os.uname().machine) if seccomp.is_available() else 0
 UNRESTRICTED = Rules(write=("/",), bind=True, connect_any=True)
 EVERY_FILE = Rules(read=("/",), write=(tempfile.gettempdir(),), devices=("/dev/null", "/dev/tty"))
-FILTERS = ("no_sockets", "listening", "inside_bubblewrap")
+FILTERS = ("no_sockets", "listening", "inside_namespaces")
 # The calls that are refused whatever their arguments are. None of them does anything with arguments that are all -1.
 REFUSED_EVERYWHERE = ["add_key", "bpf", "keyctl", "open_by_handle_at", "perf_event_open", "request_key", "setns", "userfaultfd"]
 REFUSED = [
@@ -70,7 +70,7 @@ def errors_of(calls: list[str], user: int | None, program: str = "") -> dict[str
 
 @pytest.mark.parametrize("program", FILTERS)
 def test_privileged_calls_are_refused(user: int | None, program: str) -> None:
-    refused = REFUSED_EVERYWHERE if program == "inside_bubblewrap" else REFUSED
+    refused = REFUSED_EVERYWHERE if program == "inside_namespaces" else REFUSED
     assert errors_of(refused, user, program) == dict.fromkeys(refused, "EPERM")
 
 
@@ -78,7 +78,7 @@ def test_privileged_calls_are_refused(user: int | None, program: str) -> None:
 def test_root_can_make_privileged_calls_that_are_not_refused() -> None:
     assert "EPERM" not in errors_of(REFUSED, None).values()
     allowed = [call for call in REFUSED if call not in REFUSED_EVERYWHERE]
-    assert "EPERM" not in errors_of(allowed, None, "inside_bubblewrap").values()
+    assert "EPERM" not in errors_of(allowed, None, "inside_namespaces").values()
 
 
 @pytest.mark.parametrize("program", FILTERS)
@@ -132,7 +132,7 @@ INVALID_ATTEMPTS = {
     f"call({number('sendmmsg')}, -1, 0, 0, 0x20000000)": ("listening", "EPERM"),
     f"call({number('sendmmsg')}, -1, 0, 0, 0x4000)": ("listening", "EBADF"),
     f"call({number('prctl')}, 35, 1, 0, 0, 1)": ("no_sockets", "EPERM"),
-    f"call({number('ioctl')}, -1, 0x541C, 0)": ("inside_bubblewrap", "EPERM"),
+    f"call({number('ioctl')}, -1, 0x541C, 0)": ("inside_namespaces", "EPERM"),
     f"call({number('unshare')}, 0x81)": ("no_sockets", "EPERM"),
     "socket.socketpair(30, socket.SOCK_STREAM)": ("listening", "EACCES"),
 }

@@ -167,7 +167,7 @@ def _with_namespaces(
     if by_starter:
         return confinement._replace(layout=layout)
     listens = sandbox.network is Network.LISTEN
-    program = _shared(home, "listening.bpf" if listens else "default.bpf", seccomp.listening() if listens else seccomp.inside_bubblewrap())
+    program = _shared(home, "listening.bpf" if listens else "default.bpf", seccomp.listening() if listens else seccomp.inside_namespaces())
     arguments = bubblewrap.kept(stack, in_memory(os.fsencode("\0".join((*layout.arguments(env), "")))))
     return confinement._replace(
         prefix=(support.bubblewrap, "--args", str(arguments), "--seccomp", "6", "--json-status-fd", "7", "--"),

@@ -82,7 +82,10 @@ class _Thread:
         self._function: Callable[[], int | None] | None = None
         self._error: BaseException | None = None
         self._result: int | None = None
-        parent.call(self._begin) if parent else self._begin()
+        if parent:
+            parent.call(self._begin)
+        else:
+            self._begin()
 
     def call(self, function: Callable[[], int | None]) -> int | None:
         self._function = function
@@ -134,7 +137,7 @@ class _Network:
         empty = mounts.new("tmpfs", [("mode", "555")], mounts.READ_ONLY)
         mounts.leave_all_others(empty)
         os.close(empty)
-        seccomp.install(seccomp.inside_bubblewrap())
+        seccomp.install(seccomp.inside_namespaces())
 
 
 class Starter:

@@ -371,7 +371,7 @@ def listening() -> bytes:
     return _program(_machine(), _REFUSED, (*_UNPRIVILEGED, *_LISTENING))
 
 
-def inside_bubblewrap() -> bytes:
+def inside_namespaces() -> bytes:
     """The filter of a command that has its own network: what namespaces do not separate. Tracing is allowed."""
     rules = (_NO_TERMINAL_INPUT, _OWN_LIMITS, *_NO_USER_NAMESPACES, _NAMESPACED_FAMILIES)
     return _program(_machine(), _REFUSED_EVERYWHERE, rules)
