@@ -14,6 +14,7 @@ import httpx2
 import pytest
 from conftest import CONFIG, HomeCli, wait_until
 
+from backburner import BackburnerSync
 from backburner.system import processes
 
 
@@ -36,6 +37,17 @@ class Server:
 
     def get(self, path: str, **query: Any) -> httpx2.Response:
         return self.http.get(self.base + path, params=query)
+
+    def statuses(self) -> dict[str, str]:
+        """The status of each task, from all pages of the list."""
+        found: dict[str, str] = {}
+        query: dict[str, Any] = {"limit": 200}
+        while True:
+            page = self.get("/tasks", **query).json()
+            found |= {row["task_id"]: row["status"] for row in page["items"]}
+            if page["next"] is None:
+                return found
+            query["before"] = page["next"]
 
     def kill(self) -> None:
         """Kill the web process with SIGKILL."""
@@ -66,6 +78,7 @@ class Reader(threading.Thread):
         self.text, self.cursor, self.connections = "", "1:0", 0
         self.last_id = "0"
         self.events: list[tuple[str, dict[str, Any]]] = []
+        self.known: dict[str, str] = {}  # the status of each task
         self.is_over = False
         self.start()
 
@@ -92,6 +105,10 @@ class Reader(threading.Thread):
 
     def _received(self, kind: str, data: dict[str, Any]) -> None:
         self.events.append((kind, data))
+        if kind == "rows":
+            self.known |= {row["task_id"]: row["status"] for row in data["tasks"]}
+        elif kind == "reset":
+            self.known = self._server.statuses()
         if kind == "log":
             assert data["start"] == self.cursor or self.cursor == "1:0"
             self.text, self.cursor = self.text + data["text"], data["cursor"]
@@ -152,6 +169,31 @@ def test_a_question_is_sent_at_once(server: Server, home_cli: HomeCli) -> None:
     wait_until(lambda: any(kind == "ask" for kind, _ in reader.events), "the question")
     asked = next(data["task"] for kind, data in reader.events if kind == "ask")
     assert asked["needs_you"] and asked["line"] == "touch made"
+    reader.is_over = True
+
+
+@pytest.mark.parametrize("count", [60, 400])
+def test_after_a_flood_a_client_knows_the_state_of_every_task(count: int, server: Server, home_cli: HomeCli) -> None:
+    reader = Reader(server)
+    wait_until(lambda: any(kind == "hello" for kind, _ in reader.events), "the page to connect")
+    with BackburnerSync.open(home_cli.root) as library:
+        task_ids = [library.submit(["true"], cwd=home_cli.cwd, approved=True).task.task_id for _ in range(count)]
+        library.wait(*task_ids)
+    wait_until(lambda: reader.known == dict.fromkeys(task_ids, "completed"), "the client to know all ends")
+    wait_until(lambda: not [data for kind, data in reader.events if kind == "rows"][-1]["more"], "the client to know that this is all")
+    assert int(reader.last_id) == server.get("/home").json()["last_event"]
+    reader.is_over = True
+
+
+def test_a_client_that_comes_back_during_a_flood_is_sent_what_was_put_off(server: Server, home_cli: HomeCli) -> None:
+    reader = Reader(server)
+    wait_until(lambda: any(kind == "hello" for kind, _ in reader.events), "the page to connect")
+    with BackburnerSync.open(home_cli.root) as library:
+        task_ids = [library.submit(["true"], cwd=home_cli.cwd, approved=True).task.task_id for _ in range(200)]
+        wait_until(lambda: any(data.get("later") for _, data in reader.events), "tasks that are put off")
+        server.kill()
+        library.wait(*task_ids)
+    wait_until(lambda: reader.known == dict.fromkeys(task_ids, "completed"), "the client to know all ends")
     reader.is_over = True
 
 
