@@ -143,3 +143,27 @@ def test_a_socket_that_cannot_be_created_is_named(tmp_path: Path) -> None:
     with pytest.raises(OSError) as caught:
         WakeupListener(str(tmp_path / "missing"), "engine.sock")
     assert caught.value.filename == str(tmp_path / "missing" / "engine.sock")
+
+
+def test_a_listener_that_pauses_is_not_reached_and_hears_again_afterwards(folder: str, follower: WakeupListener) -> None:
+    follower.pause()
+    assert os.listdir(folder) == []
+    wake_all(folder)
+    follower.resume()
+    assert not is_woken(follower)
+    wake_all(folder)
+    assert is_woken(follower)
+
+
+def test_whoever_missed_a_listener_does_not_remove_it_after_its_pause(folder: str, follower: WakeupListener) -> None:
+    before = follower.path
+    follower.pause()
+    follower.resume()
+    assert follower.path != before  # `before` is what a process that could not reach it removes
+
+
+def test_a_listener_is_closed_while_it_pauses(folder: str) -> None:
+    listener = WakeupListener(folder)
+    listener.pause()
+    listener.close()
+    assert os.listdir(folder) == []

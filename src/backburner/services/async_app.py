@@ -63,10 +63,13 @@ class AsyncServices(Generic[S]):
         """Seconds on a monotonic clock."""
         return asyncio.get_running_loop().time()
 
-    async def changes(self, interval: Callable[[], float | None] = lambda: None) -> AsyncIterator[None]:
+    async def changes(
+        self, interval: Callable[[], float | None] = lambda: None, pause: Callable[[], float] = lambda: 0
+    ) -> AsyncIterator[None]:
         """Yield now, then after every change of the ledger, and at the latest after `interval()` seconds (5 if that is None).
 
-        Changes that are announced before the consumer takes the next item wake nobody; that item comes at once.
+        Changes that are announced before the consumer takes the next item wake nobody; that item comes at once. If `pause()` is not 0 when
+        it is taken, it comes after so many seconds, without a change too. Nobody spends time on announcing changes to who pauses.
         """
         loop, woken = asyncio.get_running_loop(), asyncio.Event()
         listener = self._services.changes.listen()
@@ -75,6 +78,11 @@ class AsyncServices(Generic[S]):
                 listener.drain()
                 woken.clear()
                 yield
+                if seconds := pause():
+                    listener.pause()
+                    await asyncio.sleep(seconds)
+                    listener.resume()  # before the ledger is read
+                    continue
                 loop.add_reader(listener.fileno(), woken.set)
                 try:
                     # `wait_for` may swallow a cancellation that arrives together with a change

@@ -19,11 +19,15 @@ class WakeupListener:
     """A bound socket to wait on. Bind it before reading the ledger, so that no wake-up is missed."""
 
     def __init__(self, folder: str, name: str | None = None) -> None:
-        self.path = os.path.join(folder, name or f"{os.getpid()}-{os.urandom(4).hex()}.sock")
+        self._folder = folder
         self.on_close: Callable[[], None] | None = None
-        self.socket = _datagrams()
         if name:
-            _unlink(self.path)
+            _unlink(os.path.join(folder, name))
+        self._bind(name or _random_name())
+
+    def _bind(self, name: str) -> None:
+        self.path = os.path.join(self._folder, name)
+        self.socket = _datagrams()
         try:
             self.socket.bind(self.path)
         except OSError as error:
@@ -52,9 +56,23 @@ class WakeupListener:
             return found
         return found
 
+    def pause(self) -> None:
+        """Hear nothing until `resume`, so that nobody spends time on wake-ups that would change nothing."""
+        self._unbind()
+
+    def resume(self) -> None:
+        """Listen again. Read the ledger afterwards, because wake-ups of the meantime are lost.
+
+        The name is a new one: whoever could not reach the old one may be about to remove it.
+        """
+        self._bind(_random_name())
+
     def close(self) -> None:
         if self.on_close:
             self.on_close()
+        self._unbind()
+
+    def _unbind(self) -> None:
         try:
             if os.stat(self.path).st_ino == self._inode:  # not a socket that another process bound later
                 os.unlink(self.path)
@@ -116,6 +134,10 @@ def _send(path: str) -> bool:
     except OSError:
         return False
     return True
+
+
+def _random_name() -> str:
+    return f"{os.getpid()}-{os.urandom(4).hex()}.sock"
 
 
 def _datagrams() -> "socket":

@@ -1,5 +1,6 @@
 """The live stream and the server process: nothing is lost when the server or the engine is killed."""
 
+import asyncio
 import json
 import re
 import signal
@@ -14,7 +15,15 @@ import httpx2
 import pytest
 from conftest import CONFIG, HomeCli, wait_until
 
+from backburner import BackburnerSync
+from backburner.interfaces.library.client import submission
+from backburner.interfaces.web.backlog import ROWS_AT_ONCE
+from backburner.interfaces.web.calls import Call
+from backburner.interfaces.web.stream import Hub, Stream
+from backburner.services.app import App, open_app
+from backburner.services.async_app import AsyncApp
 from backburner.system import processes
+from backburner.system.caller_identity import current_caller
 
 
 class Server:
@@ -36,6 +45,17 @@ class Server:
 
     def get(self, path: str, **query: Any) -> httpx2.Response:
         return self.http.get(self.base + path, params=query)
+
+    def statuses(self) -> dict[str, str]:
+        """The status of each task, from all pages of the list."""
+        found: dict[str, str] = {}
+        query: dict[str, Any] = {"limit": 200}
+        while True:
+            page = self.get("/tasks", **query).json()
+            found |= {row["task_id"]: row["status"] for row in page["items"]}
+            if page["next"] is None:
+                return found
+            query["before"] = page["next"]
 
     def kill(self) -> None:
         """Kill the web process with SIGKILL."""
@@ -66,6 +86,7 @@ class Reader(threading.Thread):
         self.text, self.cursor, self.connections = "", "1:0", 0
         self.last_id = "0"
         self.events: list[tuple[str, dict[str, Any]]] = []
+        self.known: dict[str, str] = {}  # the status of each task
         self.is_over = False
         self.start()
 
@@ -92,6 +113,10 @@ class Reader(threading.Thread):
 
     def _received(self, kind: str, data: dict[str, Any]) -> None:
         self.events.append((kind, data))
+        if kind == "rows":
+            self.known |= {row["task_id"]: row["status"] for row in data["tasks"]}
+        elif kind == "reset":
+            self.known = self._server.statuses()
         if kind == "log":
             assert data["start"] == self.cursor or self.cursor == "1:0"
             self.text, self.cursor = self.text + data["text"], data["cursor"]
@@ -153,6 +178,45 @@ def test_a_question_is_sent_at_once(server: Server, home_cli: HomeCli) -> None:
     asked = next(data["task"] for kind, data in reader.events if kind == "ask")
     assert asked["needs_you"] and asked["line"] == "touch made"
     reader.is_over = True
+
+
+@pytest.mark.parametrize("count", [60, 400])
+def test_after_a_flood_a_client_knows_the_state_of_every_task(count: int, server: Server, home_cli: HomeCli) -> None:
+    reader = Reader(server)
+    wait_until(lambda: any(kind == "hello" for kind, _ in reader.events), "the page to connect")
+    with BackburnerSync.open(home_cli.root) as library:
+        task_ids = [library.submit(["true"], cwd=home_cli.cwd, approved=True).task.task_id for _ in range(count)]
+        library.wait(*task_ids)
+    wait_until(lambda: reader.known == dict.fromkeys(task_ids, "completed"), "the client to know all ends")
+    wait_until(lambda: not [data for kind, data in reader.events if kind == "rows"][-1]["more"], "the client to know that this is all")
+    assert int(reader.last_id) == server.get("/home").json()["last_event"]
+    reader.is_over = True
+
+
+async def test_the_number_of_a_message_comes_before_the_changes_that_were_put_off(home_cli: HomeCli) -> None:
+    home_cli.configure(CONFIG)
+    caller = current_caller("cli", home_cli.environ)
+
+    def submit(app: App) -> set[str]:
+        wanted = submission(["true"], cwd=home_cli.cwd)
+        return {app.submissions.submit(wanted, caller, approved_via="cli").task.task_id for _ in range(3 * ROWS_AT_ONCE)}
+
+    async with asyncio.timeout(60), AsyncApp(lambda: open_app(str(home_cli.root), home_cli.environ)) as app:
+        hub = Hub(app)
+        stream, before = Stream(app, hub, {}), await app.call(lambda services: services.overview.last_event())
+        client = await stream.open(Call(caller, {}, {}))
+        messages = stream.messages(client, lambda: True)
+        left = await app.call(submit)  # the hub looks afterwards
+        numbers: dict[bool, list[int]] = {True: [], False: []}
+        while left or not numbers[False]:
+            fields = dict(line.split(": ", 1) for line in (await anext(messages)).decode().splitlines() if ": " in line)
+            if fields.get("event") == "rows":
+                data = json.loads(fields["data"])
+                numbers[data["more"]].append(int(fields["id"]))
+                left -= {row["task_id"] for row in data["tasks"] if row["status"] == "completed"}
+        await messages.aclose()
+        hub.remove(client)
+        assert numbers[True][0] == before < numbers[False][-1]
 
 
 def test_the_server_says_goodbye_when_it_stops(server: Server, home_cli: HomeCli) -> None:

@@ -25,6 +25,7 @@ from backburner.system.paths import locate
 
 _STOP_TIMEOUT_SECONDS = 5
 _MAX_QUICK_RESTARTS = 5
+_PAUSE_SECONDS = 0.25  # between two looks for pages that wait to be paired, while tasks change
 _LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
 
 
@@ -80,7 +81,11 @@ def _pair(app: App, caller: Caller) -> None:
                 _announce(waiting, told)
             ready, _, _ = select.select([sys.stdin, listener], [], [])
             if listener in ready:
-                listener.drain()
+                for waiting in app.devices.waiting_numbers():
+                    _announce(waiting, told)
+                listener.pause()  # many tasks may change now
+                ready, _, _ = select.select([sys.stdin], [], [], _PAUSE_SECONDS)
+                listener.resume()
             if sys.stdin in ready:
                 line = sys.stdin.readline()
                 if not line:

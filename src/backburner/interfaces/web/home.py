@@ -68,9 +68,9 @@ def home(app: App, call: Call) -> dict[str, object]:
     }
 
 
-def counts(app: App) -> dict[str, int]:
-    """How many tasks run, are queued and wait for a person, and how many notices are unread."""
-    return {**app.overview.counts(), "inbox": app.inbox.unread_count()}
+def counts(app: App, unread: int | None = None) -> dict[str, int]:
+    """How many tasks run, are queued and wait for a person, and how many notices are unread, if that is not known."""
+    return {**app.overview.counts(), "inbox": app.inbox.unread_count() if unread is None else unread}
 
 
 def level_of(app: App, call: Call) -> str:

@@ -8,11 +8,12 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Collection, Generator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from backburner.core import formatting
 from backburner.core.errors import BackburnerError, HostUnreachable, LedgerUnavailable
+from backburner.interfaces.web.backlog import Backlog
 from backburner.interfaces.web.calls import Call
 from backburner.interfaces.web.home import counts
 from backburner.interfaces.web.logs import FoundRun, locate
@@ -31,11 +32,12 @@ MAX_FOLLOWED = 8
 FLUSH_SECONDS = 0.04  # between two pieces of output for one client
 _MIN_PAUSE_SECONDS = 0.03
 _MAX_PAUSE_SECONDS = 1.0
-_PAUSE_PER_TASK_SECONDS = 0.02  # for each task but the first that changed since the last time
+_PAUSE_PER_TASK_SECONDS = 0.05  # for each task but the first that changed since the last time
 COMMENT_SECONDS = 15.0
 _PROGRESS_SECONDS = 2.0
 _PROGRESS_ROWS = 8
-_MAX_EVENTS = 10_000
+_MAX_MISSED_EVENTS = 10_000
+_MAX_MISSED_TASKS = 500
 _POLL_SECONDS = 0.5
 _GROWTH_SECONDS = 0.1  # how long to wait for output of another host before others get their turn
 _PIECE_BYTES = 64 << 10
@@ -115,6 +117,9 @@ class Client:
         self.call, self.quiet = call, quiet
         self.rows: dict[str, dict[str, object] | None] = {}  # the latest row of each task that was not sent yet; None if it is gone
         self.asks: dict[str, dict[str, object]] = {}
+        self.later: dict[str, None] = {}  # tasks that changed, but whose rows come later
+        self.is_behind = False  # whether it was told that rows come later
+        self.must_reset = False  # whether it must load everything again
         self.followed: list[Followed] = []
         self.counts: dict[str, int] | None = None
         self.at: str | None = None  # when the rows were read
@@ -136,6 +141,10 @@ class Hub:
         self.last_event = 0
         self._known: dict[str, dict[str, object]] = {}  # what was last sent about running tasks, to notice progress
         self._asking: set[str] = set()
+        self._backlog = Backlog()
+        self.sent_until = 0  # the last event before the first one whose task was put off
+        self._pause = 0.0
+        self._unread: int | None = None  # notices, as last counted
         self._task: asyncio.Task[None] | None = None
         self._watch = FileWatch()
         self._watched: dict[int, Client] = {}
@@ -143,7 +152,8 @@ class Hub:
 
     async def add(self, client: Client) -> None:
         if self._task is None or self._task.done():
-            self.last_event = await self._app.call(lambda app: app.overview.last_event())
+            self.last_event = self.sent_until = await self._app.call(lambda app: app.overview.last_event())
+            self._backlog, self._unread = Backlog(), None
             self._asking, running = await self._app.call(_asking_and_running)
             self._task = asyncio.create_task(self._read(running))
             if self._watch.works:
@@ -169,6 +179,11 @@ class Hub:
             client.woken.set()
 
     @property
+    def is_behind(self) -> bool:
+        """Whether tasks have changed whose rows come later."""
+        return not self._backlog.is_empty
+
+    @property
     def is_closed(self) -> bool:
         return self._is_closed
 
@@ -189,19 +204,26 @@ class Hub:
     async def _read(self, running: set[str]) -> None:
         """Read what has changed after each change of the ledger; while tasks run, also their progress every two seconds."""
         looked_at = 0.0
-        async for _ in self._app.changes(lambda: _PROGRESS_SECONDS if running else COMMENT_SECONDS):
-            with contextlib.suppress(LedgerUnavailable):
+        async for _ in self._app.changes(lambda: _PROGRESS_SECONDS if running else COMMENT_SECONDS, lambda: self._pause):
+            self._pause = 0
+            try:
                 found = await self._read_changes(running)
                 if (now := time.monotonic()) - looked_at >= _PROGRESS_SECONDS:
                     looked_at = now
                     await self._read_progress(running, running - found["rows"].keys())
-                await asyncio.sleep(_pause(found))
+                self._pause = _pause(found)
+            except LedgerUnavailable:
+                self._backlog.lose()  # what it had just chosen was not read
 
     async def _read_changes(self, running: set[str]) -> dict[str, Any]:
         """Read and pass on what happened since the last event. Returns what was found."""
-        after = self.last_event
-        found = await self._app.call(lambda app: _changed(app, after))
-        self.last_event = found["last_event"]
+        after, backlog = self.last_event, self._backlog
+        at_once = self._asking | running | {followed.run.task_id for client in self.clients for followed in client.followed}
+        unread = self._unread
+        found = await self._app.call(lambda app: _changed(app, after, backlog, at_once, unread))
+        self.last_event, self._unread = found["last_event"], found["counts"].get("inbox", unread)
+        if backlog.is_empty:
+            self.sent_until = self.last_event
         for task_id, changed in found["rows"].items():
             if changed is not None and changed["status"] in ("running", "resumed"):
                 running.add(task_id)
@@ -233,13 +255,17 @@ class Hub:
         for client in self.clients:
             client.must_check = client.must_check or found["revoked"]
             client.rows |= {task_id: new for task_id, new in changed.items() if new is None or client.wants(new)}
+            client.must_reset = client.must_reset or found["must_reset"]
+            if not client.quiet:
+                client.later |= dict.fromkeys(found["later"])
+                client.later = {task_id: None for task_id in client.later if task_id not in found["rows"]}
             client.asks |= asks
-            if changed:
+            if changed or found["counts"]:
                 client.counts, client.at = found["counts"] or client.counts, found["at"]
             for followed in client.followed:
                 if (new := found["rows"].get(followed.run.task_id)) is not None:
                     followed.is_live = new["run_id"] == followed.run.run_id and new["run_status"] in _LIVE
-            if changed or found["revoked"] or client.followed:
+            if changed or found["revoked"] or found["must_reset"] or client.followed or client.is_behind is self._backlog.is_empty:
                 client.woken.set()
 
     def _is_news(self, task_id: str, new: dict[str, object] | None) -> bool:
@@ -267,30 +293,33 @@ def _pause(found: dict[str, Any]) -> float:
     """
     if not found["rows"]:
         return 0
-    for_tasks = _PAUSE_PER_TASK_SECONDS * (len(found["rows"]) - 1)
+    for_tasks = _PAUSE_PER_TASK_SECONDS * (found["changed"] - 1)
     return min(_MAX_PAUSE_SECONDS, max(_MIN_PAUSE_SECONDS, for_tasks, 3 * found["spent"]))
 
 
-def _changed(app: App, after: int) -> dict[str, Any]:
-    """What happened after an event, the rows of the tasks concerned, and the CPU time that this took in seconds."""
+def _changed(app: App, after: int, backlog: Backlog, at_once: Collection[str], unread: int | None) -> dict[str, Any]:
+    """What happened after an event, the rows of tasks that changed, and the CPU time that this took in seconds.
+
+    While tasks are put off, unread notices are not counted again, because that takes the longer the more there are.
+    """
     start = time.thread_time()
     events = app.overview.events_after(after)
-    task_ids = list(dict.fromkeys(task_id for _, _, task_id in events if task_id))
-    found = _found(app, task_ids)
+    choice = backlog.choose(events, at_once)
     return {
-        **found,
-        "counts": counts(app) if task_ids else {},
+        **_found(app, choice.now),
+        **choice._asdict(),
+        "counts": counts(app, unread if choice.later else None) if choice.now or choice.must_reset else {},
         "last_event": events[-1][0] if events else after,
         "revoked": any(kind == "device_revoked" for _, kind, _ in events),
         "spent": time.thread_time() - start,
     }
 
 
-def _found(app: App, task_ids: list[str]) -> dict[str, Any]:
+def _found(app: App, task_ids: Collection[str]) -> dict[str, Any]:
     """The rows of tasks as they are now, None for those that were cleared."""
     rows: dict[str, dict[str, object] | None] = dict.fromkeys(task_ids)
-    rows |= {item.entry.task.task_id: _stream_row(app, item) for item in app.overview.listed(task_ids)}
-    return {"rows": rows, "counts": {}, "revoked": False, "at": formatting.iso(app.now())}
+    rows |= {item.entry.task.task_id: _stream_row(app, item) for item in app.overview.listed(list(task_ids))}
+    return {"rows": rows, "later": (), "counts": {}, "revoked": False, "must_reset": False, "at": formatting.iso(app.now())}
 
 
 def _stream_row(app: App, item: Any) -> dict[str, object]:
@@ -322,11 +351,11 @@ class Stream:
         after = client.call.get("after", client.call.last_event_id)
         yield b"retry: 2000\n\n"
         now = await self._app.call(lambda app: formatting.iso(app.now()))
-        yield _message("hello", {**self._about, "last_event": hub.last_event, "at": now}, hub.last_event if after is None else None)
+        yield _message("hello", {**self._about, "last_event": hub.sent_until, "at": now}, hub.sent_until if after is None else None)
         if after is not None and str(after).lstrip("-").isdecimal():
             missed = await self._app.call(lambda app: _missed(app, int(after)))
             if missed is None:
-                yield _message("reset", {"last_event": hub.last_event}, hub.last_event)
+                client.must_reset = True
             else:
                 client.rows = {**missed["rows"], **client.rows}
                 client.counts, client.at = client.counts or missed["counts"], client.at or missed["at"]
@@ -362,12 +391,17 @@ class Stream:
         """What a client was not sent yet."""
         messages = [_message("ask", {"task": asked}) for asked in client.asks.values()]
         client.asks = {}
-        if client.rows:
+        if client.must_reset:  # before the rows, whose number would say that nothing is missing
+            client.must_reset = False
+            messages.append(_message("reset", {"last_event": self._hub.sent_until}, self._hub.sent_until))
+        is_behind = self._hub.is_behind
+        if client.rows or client.later or client.is_behind is not is_behind:
             rows, client.rows = client.rows, {}
+            later, client.later, client.is_behind = list(client.later), {}, is_behind
             tasks = [found for found in rows.values() if found is not None]
             gone = [task_id for task_id, found in rows.items() if found is None]
-            data = {"tasks": tasks, "gone": gone, "counts": client.counts, "at": client.at}
-            messages.append(_message("rows", data, self._hub.last_event))
+            data = {"tasks": tasks, "gone": gone, "later": later, "more": is_behind, "counts": client.counts, "at": client.at}
+            messages.append(_message("rows", data, self._hub.sent_until))
         if client.followed:
             client.must_poll = not self._hub.arm(client)  # before reading: what is written afterwards wakes it again
             for followed in list(client.followed):
@@ -384,10 +418,11 @@ class Stream:
 
 
 def _missed(app: App, after: int) -> dict[str, Any] | None:
-    """What happened since an event; None if that is too much."""
-    if app.overview.last_event() - after > _MAX_EVENTS:
+    """The rows of tasks that changed since an event; None if that is too much."""
+    if app.overview.last_event() - after > _MAX_MISSED_EVENTS:
         return None
-    return _changed(app, after)
+    task_ids = {task_id for _, _, task_id in app.overview.events_after(after) if task_id}
+    return None if len(task_ids) > _MAX_MISSED_TASKS else {**_found(app, task_ids), "counts": counts(app) if task_ids else {}}
 
 
 def _message(kind: str, data: object, number: int | None = None) -> bytes:

@@ -4,7 +4,7 @@ import { find, h, icon, patch } from "./dom.js";
 import { listen } from "./keys.js";
 import { keepCredential, loadCredential, whenUnpaired } from "./net.js";
 import { openPalette } from "./palette.js";
-import { applySettings, begin, changed, onChange, onMessage, setSetting, setting, store, waitingForYou } from "./store.js";
+import { applySettings, begin, changed, onChange, onMessage, setSetting, setting, store, tick, waitingForYou } from "./store.js";
 import { announce, clockTime, cliLine, visible } from "./text.js";
 import { nowView } from "./views/now.js";
 
@@ -142,7 +142,7 @@ function draw() {
         ...PLACES.map(([address, name, sign, keys]) => {
           const isHere = address === "/" ? shownPath === "/" || shownPath.startsWith("/t/") : shownPath.startsWith(address);
           const count = name === "Ask" ? waiting : name === "Inbox" ? store.counts.inbox : 0;
-          return h("a", { key: address, href: address, title: `${name}  ${keys}`, "aria-current": isHere ? "page" : null, class: name === "Ask" && count ? "lit" : null }, icon(sign), h("span", null, name), count ? h("b.num", null, String(count > 99 ? "99+" : count), h("span.sr", null, name === "Ask" ? " waiting for you" : " new")) : null);
+          return h("a", { key: address, href: address, title: `${name}  ${keys}`, "aria-current": isHere ? "page" : null, class: name === "Ask" && count ? "lit" : null }, icon(sign), h("span", null, name), count ? h("b.num", { key: count }, String(count > 99 ? "99+" : count), h("span.sr", null, name === "Ask" ? " waiting for you" : " new")) : null);
         }),
         h("span.grow", null),
         h("button.ghost.keys-hint", { type: "button", onclick: showKeys, title: "All keys  ?" }, h("kbd", null, "?"), "Keys"),
@@ -270,6 +270,6 @@ whenUnpaired(async () => {
   await keepCredential("");
   location.reload();
 });
-setInterval(() => document.hidden || changed(), 1000);
+setInterval(tick, 1000);
 // Not awaited: a view that is loaded imports this module, which would then wait for itself.
 void loadCredential().then((isKnown) => (isKnown ? paired() : route(0)));

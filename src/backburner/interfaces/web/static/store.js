@@ -6,8 +6,8 @@ import { announce, number, setClock, title, visibleText } from "./text.js";
 
 /** @typedef {Record<string, any>} Row */
 
-/** @type {{rows: Map<string, Row>, counts: Record<string, number>, home: any, connection: import("./net.js").Connection | "", board: any, asOf: string, error: ApiError | null, isLoaded: boolean, moreRecent: number | null}} */
-export const store = { rows: new Map(), counts: {}, home: null, connection: "", board: null, asOf: "", error: null, isLoaded: false, moreRecent: null };
+/** @type {{rows: Map<string, Row>, counts: Record<string, number>, home: any, connection: import("./net.js").Connection | "", board: any, asOf: string, error: ApiError | null, isLoaded: boolean, moreRecent: number | null, later: Set<string>, isBehind: boolean}} */
+export const store = { later: new Set(), isBehind: false, rows: new Map(), counts: {}, home: null, connection: "", board: null, asOf: "", error: null, isLoaded: false, moreRecent: null };
 
 /** @type {Set<() => void>} */
 const listeners = new Set();
@@ -24,7 +24,16 @@ export function onMessage(listener) {
   messageListeners.add(listener);
   return () => messageListeners.delete(listener);
 }
-export const changed = perFrame(() => listeners.forEach((listener) => listener()), true);
+let drawnAt = 0;
+export const changed = perFrame(() => {
+  drawnAt = performance.now();
+  listeners.forEach((listener) => listener());
+}, true);
+
+const TICK = 900; // milliseconds; less than the second between two calls
+const TICK_BEHIND = 1500; // every other call
+/** Draw the time that passes, and while more rows are to come also those that came: called every second. */
+export const tick = () => document.hidden || performance.now() - drawnAt < (store.isBehind ? TICK_BEHIND : TICK) || changed();
 
 export const stream = new Stream(received, (state) => {
   if (state === "live" && store.connection && store.connection !== "live") void loadHome();
@@ -41,7 +50,12 @@ function received({ event, data }) {
   if (event === "hello" && store.home && data.assets && assets() && data.assets !== assets()) location.reload();
   if (event === "rows") {
     for (const row of data.tasks || []) take(row);
-    for (const id of data.gone || []) store.rows.delete(id);
+    for (const id of data.gone || []) {
+      store.rows.delete(id);
+      meanwhile?.set(id, null);
+    }
+    for (const id of data.later || []) if (store.rows.has(id)) store.later.add(id);
+    store.isBehind = Boolean(data.more);
     if (data.counts) store.counts = data.counts;
   } else if (event === "ask") {
     take(data.task);
@@ -49,7 +63,7 @@ function received({ event, data }) {
   } else if (event === "reset") void loadBoard();
   else if (event === "bye") store.asOf = data.at || store.asOf;
   for (const listener of messageListeners) listener({ event, data });
-  changed();
+  if (event !== "rows" || !store.isBehind) changed();
 }
 
 const assets = () => document.querySelector('meta[name="backburner"]')?.getAttribute("content");
@@ -59,7 +73,12 @@ function take(row) {
   const old = store.rows.get(row.task_id);
   if (old && isLive(old) && !isLive(row) && !row.parent_task) announceEnd(row);
   store.rows.set(row.task_id, row);
+  store.later.delete(row.task_id);
+  meanwhile?.set(row.task_id, row);
 }
+
+/** The row of a task, unless it has changed and the new one comes later. @param {string} id */
+export const latest = (id) => (store.later.has(id) ? undefined : store.rows.get(id));
 
 const TOGETHER = 500; // milliseconds during which ends are collected before they are announced
 const BETWEEN = 3000; // milliseconds between two announcements of ends
@@ -81,14 +100,34 @@ function announceEnd(row) {
   setTimeout(say, Math.max(TOGETHER, announcedAt + BETWEEN - performance.now()));
 }
 
+/** @type {Map<string, Row | null> | null} rows that came while the board is loaded, and may be newer than those of the answer */
+let meanwhile = null;
+const MAX_PAGES = 10;
+/** @param {Row | undefined} row @returns {string} */
+export const endOf = (row) => row?.completed_at || row?.updated_at || "";
+
 /** @param {Record<string, any>} [query] */
 export async function loadBoard(query) {
+  const since = (meanwhile = new Map());
   try {
     const board = await get("/board", query);
+    let { recent, recent_next: next } = board;
+    // If further pages of ended tasks were loaded, load as many again.
+    const ended = store.moreRecent === store.board?.recent_next ? [] : [...store.rows.values()].filter((row) => sectionOf(row) === "recent");
+    const last = ended.reduce((found, row) => (endOf(row) < found ? endOf(row) : found), "~");
+    for (let page = 0; next && endOf(recent[recent.length - 1]) > last && page < MAX_PAGES; page++) {
+      const answer = await get("/tasks", { ended: true, before: next, limit: 200 });
+      recent = [...recent, ...answer.items];
+      next = answer.next;
+    }
+    if (since !== meanwhile) return; // it is loaded once more
     store.rows = new Map();
-    for (const section of ["recent", "next", "queued", "running", "needs_you"]) for (const row of board[section]) store.rows.set(row.task_id, row);
+    for (const section of [recent, board.next, board.queued, board.running, board.needs_you]) for (const row of section) store.rows.set(row.task_id, row);
+    for (const [id, row] of since) row ? store.rows.set(id, row) : store.rows.delete(id);
+    store.later.clear();
+    store.isBehind = false;
     store.board = board;
-    store.moreRecent = board.recent_next;
+    store.moreRecent = next;
     store.asOf = board.at;
     setClock(board.at);
     if (board.home) takeHome(board.home);
@@ -98,6 +137,7 @@ export async function loadBoard(query) {
   } catch (error) {
     store.error = error instanceof ApiError ? error : new ApiError(0, { message: String(error) });
   }
+  if (since === meanwhile) meanwhile = null;
   changed();
 }
 

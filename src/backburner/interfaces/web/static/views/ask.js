@@ -5,7 +5,7 @@ import { go, openLink } from "../app.js";
 import { find, h, icon } from "../dom.js";
 import { LogView } from "../log-view.js";
 import { ApiError, errorText, get, post, signed, taskPath } from "../net.js";
-import { changed, isLive, onMessage, store, waitingForYou } from "../store.js";
+import { changed, isLive, latest, onMessage, store, waitingForYou } from "../store.js";
 import { announce, baseName, cliLine, exactTime, money, number, path, stateBadge, viaText, visible, visibleText, when } from "../text.js";
 
 const PAUSE_AFTER_CHANGE = 1000; // milliseconds; a second click must not hit the new card
@@ -249,7 +249,7 @@ export function askView(wanted) {
       "footer.answers",
       null,
       h("p", { class: `notice ${word === "approved" ? "done" : "skipped"}` }, icon(word === "approved" ? "done" : "stopped"), h("span", null, `${word[0].toUpperCase()}${word.slice(1)}${answered.by && answered.by !== "user" ? ` by ${visibleText(answered.by)}` : ""}${answered.via ? ` via ${visibleText(viaText(answered.via))}` : ""} `, answered.at ? when(answered.at) : null, answered.reason ? [": ", ...visible(answered.reason, true)] : null)),
-      word === "approved" && run ? [h("p.run-state", null, stateBadge(store.rows.get(card.task.task_id) || card.task), h("a", { href: path(card.task.task_id) }, "Open the task")), card.task.type === "command" ? h("div.log.small", { key: `log-${run}`, mount: (element) => ((log = new LogView(element, { run, name: card.task.task_id, isLive: true, empty: () => (isLive(store.rows.get(card.task.task_id) || card.task) ? "No output yet." : "It wrote no output."), openLink })), () => log?.close()) }) : null] : null,
+      word === "approved" && run ? [h("p.run-state", null, stateBadge(latest(card.task.task_id) || card.task), h("a", { href: path(card.task.task_id) }, "Open the task")), card.task.type === "command" ? h("div.log.small", { key: `log-${run}`, mount: (element) => ((log = new LogView(element, { run, name: card.task.task_id, isLive: true, empty: () => (isLive(latest(card.task.task_id) || card.task) ? "No output yet." : "It wrote no output."), openLink })), () => log?.close()) }) : null] : null,
       waitingForYou().length ? h("p", null, h("button", { type: "button", onclick: () => step(1) }, `Next question (${waitingForYou().length})`)) : null,
     );
   }

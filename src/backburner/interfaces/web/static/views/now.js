@@ -3,7 +3,7 @@
 import { go, query, setQuery } from "../app.js";
 import { find, h, icon } from "../dom.js";
 import { ApiError, get } from "../net.js";
-import { changed, isLive, sectionOf, store } from "../store.js";
+import { changed, endOf, isLive, onMessage, sectionOf, store } from "../store.js";
 import { baseName, cliLine, duration, money, number, path, serverNow, sinceMs, stateIcon, title, visible, visibleText, when } from "../text.js";
 import { WindowList } from "../window-list.js";
 
@@ -29,6 +29,7 @@ export function nowView() {
   let found = null;
   let next = /** @type {number | null} */ (null);
   let isLoading = false;
+  let mustReload = false;
   let problem = "";
   let asked = "";
 
@@ -48,6 +49,7 @@ export function nowView() {
       [found, next, asked] = [null, store.moreRecent, wanted];
       return;
     }
+    if (isLoading && !more) mustReload = true; // for other filters, or because much has changed
     if (isLoading || (more && next === null)) return;
     isLoading = true;
     try {
@@ -64,6 +66,10 @@ export function nowView() {
       problem = error.message;
     }
     isLoading = false;
+    if (mustReload) {
+      mustReload = false;
+      return load(false);
+    }
     changed();
   }
 
@@ -75,7 +81,7 @@ export function nowView() {
     for (const row of found || []) if (!rows.has(row.task_id)) rows.set(row.task_id, row);
     const below = new Map();
     for (const row of rows.values()) if (row.parent_task && isLive(row)) below.set(row.parent_task, true);
-    for (const row of rows.values()) if (matches(row)) sections[sectionOf(row)].push(below.has(row.task_id) && !["running", "resumed"].includes(row.status) ? { ...row, busy_below: true } : row);
+    for (const row of rows.values()) if (matches(row) && !(store.later.has(row.task_id) && isLive(row))) sections[sectionOf(row)].push(below.has(row.task_id) && !["running", "resumed"].includes(row.status) ? { ...row, busy_below: true } : row);
     const by = (name, sign = 1) => (a, b) => (a[name] ?? "~") < (b[name] ?? "~") ? -sign : (a[name] ?? "~") > (b[name] ?? "~") ? sign : a.seq - b.seq;
     sections.needs_you.sort(by("created_at"));
     sections.running.sort(by("started_at", -1));
@@ -96,8 +102,8 @@ export function nowView() {
     return items;
   }
 
-  /** How many tasks a section has; the server sends at most 200 of those that run or are queued. */
-  const totalOf = (name, rows) => ((name === "running" || name === "queued") && rows.length >= CUT && !Object.values(filters()).some(Boolean) ? Math.max(rows.length, store.counts[name] ?? 0) : rows.length);
+  /** How many tasks a section has; the server sends at most 200 of those that run or are queued, and fewer while many tasks change. */
+  const totalOf = (name, rows) => ((name === "running" || name === "queued") && (rows.length >= CUT || store.isBehind) && !Object.values(filters()).some(Boolean) ? Math.max(rows.length, store.counts[name] ?? 0) : rows.length);
 
   function noteOf(name, rows) {
     if (name !== "recent") return number(totalOf(name, rows));
@@ -132,6 +138,7 @@ export function nowView() {
   }
 
   void load(false);
+  const stop = onMessage(({ event }) => event === "reset" && Object.values(filters()).some(Boolean) && void load(false));
   const touched = () => void (lastInput = Date.now());
   for (const event of ["pointermove", "keydown", "wheel"]) addEventListener(event, touched, { passive: true });
   const actOn = (act) => () => {
@@ -143,6 +150,7 @@ export function nowView() {
     title: () => "Now",
     wide: true,
     close: () => {
+      stop();
       list?.close();
       for (const event of ["pointermove", "keydown", "wheel"]) removeEventListener(event, touched);
     },
@@ -225,9 +233,6 @@ function tree(rows) {
   for (const row of rows) if (!here.has(row.parent_task)) add(row, 0);
   return out;
 }
-
-/** @param {any} row @returns {string} */
-const endOf = (row) => row.completed_at || row.updated_at;
 
 /** @type {WeakMap<any, string>} */
 const texts = new WeakMap();

@@ -5,7 +5,7 @@ import { h, icon } from "../dom.js";
 import { diffView } from "../diff-view.js";
 import { LogView } from "../log-view.js";
 import { download, errorText, get, post, runPath, taskPath } from "../net.js";
-import { changed, isLive, onMessage, store } from "../store.js";
+import { changed, isLive, latest, onMessage, store } from "../store.js";
 import { baseName, bytes, cliLine, copyButton, duration, exactTime, money, number, path, sinceMs, stateBadge, stateIcon, title, viaText, visible, visibleText, when } from "../text.js";
 
 const ACTIONS = { cancel: ["Cancel", "c"], restart: ["Restart", "r"], pause: ["Pause", "p"], unpause: ["Unpause", "p"], "run-now": ["Run now", "r"] };
@@ -72,7 +72,7 @@ export function taskView(reference, wantedRun) {
     const runs = loaded.runs || [];
     return wantedRun ? runs.find((one) => String(one.n) === wantedRun) : null;
   };
-  const row = () => ({ ...task, ...(store.rows.get(task.task_id) || {}) });
+  const row = () => ({ ...task, ...(latest(task.task_id) || {}) });
 
   async function act(verb, body = {}) {
     if (isBusy) return;
@@ -95,13 +95,14 @@ export function taskView(reference, wantedRun) {
     verb === "cancel" ? dialog("Cancel this task?", [h("p.break", null, ...visible(title(task))), cliLine(task.commands?.cancel || `backburner cancel ${task.task_id}`)], [["Cancel the task", () => act("cancel")]]) : act(verb);
 
   const stop = onMessage(({ event, data }) => {
-    if (!task || event !== "rows") return;
+    if (!task || (event !== "rows" && event !== "reset")) return;
     const all = data.tasks || [];
     const mine = all.find((other) => other.task_id === task.task_id);
     const child = all.some((other) => other.parent_task === task.task_id);
-    if (!mine && !child) return;
+    const isUnknown = event === "reset" || data.later?.includes(task.task_id); // it may have changed
+    if (!mine && !child && !isUnknown) return;
     const ended = mine && (mine.status !== task.status || mine.run_id !== task.run_id);
-    if (!ended && !child && task.type !== "agent") return;
+    if (!ended && !child && !isUnknown && task.type !== "agent") return;
     clearTimeout(reloading);
     reloading = setTimeout(async () => {
       task = await get(taskPath(task.task_id)).catch(() => task);
@@ -299,7 +300,7 @@ export function taskView(reference, wantedRun) {
   }
 
   function child(other) {
-    const now = store.rows.get(other.task_id) || other;
+    const now = latest(other.task_id) || other;
     return h("li", { key: now.task_id }, stateIcon(now), h("a.grow.cut", { href: path(now.task_id) }, ...visible(title(now), true)), h("span.muted.cut", null, ...visible(now.doing || "", true)), h("span.num.muted", null, now.duration_seconds != null ? duration(now.duration_seconds * 1000) : ""));
   }
 }
