@@ -32,7 +32,7 @@ SHIM = 9  # the descriptor of the first process: a socket to the shim
 PREPARED = 8  # and a pipe with a line when the sandbox is complete
 FAILED = 1  # the exit code of a command whose sandbox could not be made, as with bubblewrap
 
-_NEW_MOUNTS, _NEW_NAMES, _NEW_IPC, _NEW_USER, _NEW_PIDS, _NEW_NETWORK = 0x20000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
+_NEW_MOUNTS, _NEW_IPC, _NEW_USER, _NEW_PIDS, _NEW_NETWORK = 0x20000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
 _MS_SLAVE, _MS_RECURSIVE = 0x80000, 0x4000
 _PR_CAPBSET_READ, _PR_CAPBSET_DROP, _PR_SET_SECUREBITS, _PR_SET_NO_NEW_PRIVS = 23, 24, 28, 38
 _NO_ROOT = 0x1 | 0x2 | 0x4 | 0x8  # user 0 gets no capabilities from programs, nor keeps any; both locked
@@ -72,72 +72,65 @@ def enter_user_namespace() -> None:
     call_libc("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
-class _Thread:
-    """A thread that calls functions one after the other; each call waits for its result. It inherits the restrictions of its parent."""
+class _Network:
+    """A network namespace with a loopback device. It is used by one command at a time, and only for commands of one project.
 
-    def __init__(self, parent: "_Thread | None" = None) -> None:
+    A thread of it has the system call filter and an empty mount namespace. What it calls runs in another thread, which inherits these.
+    """
+
+    def __init__(self, project: str) -> None:
+        self.project = project
         self._wanted, self._done = _thread.allocate_lock(), _thread.allocate_lock()
         self._wanted.acquire()
         self._done.acquire()
-        self._function: Callable[[], int | None] | None = None
+        self._function: Callable[[], int] | None = None
+        self._result = 0
         self._error: BaseException | None = None
-        self._result: int | None = None
-        if parent:
-            parent.call(self._begin)
-        else:
-            self._begin()
+        _thread.start_new_thread(self._serve, ())
+        self._wait()
 
-    def call(self, function: Callable[[], int | None]) -> int | None:
+    def call(self, function: Callable[[], int]) -> int:
+        """Call a function in a new thread, and wait for its result."""
         self._function = function
         self._wanted.release()
+        return self._wait()
+
+    def close(self) -> None:
+        self._function = None
+        self._wanted.release()
+
+    def _wait(self) -> int:
         self._done.acquire()
         error, self._error = self._error, None
         if error:
             raise error
         return self._result
 
-    def end(self) -> None:
-        self._function = None
-        self._wanted.release()
-
-    def _begin(self) -> None:
-        _thread.start_new_thread(self._serve, ())
-
     def _serve(self) -> None:
+        self._run(_enter_network)
         self._wanted.acquire()
         while function := self._function:
-            try:
-                self._result = function()
-            except BaseException as error:
-                self._error = error
-            self._done.release()
+            _thread.start_new_thread(self._run, (function,))
             self._wanted.acquire()
 
+    def _run(self, function: Callable[[], int]) -> None:
+        try:
+            self._result = function()
+        except BaseException as error:
+            self._error = error
+        self._done.release()
 
-class _Network:
-    """A network namespace with a loopback device. It is used by one command at a time, and only for commands of one project.
 
-    Its thread has the system call filter and an empty mount namespace; the threads that start commands inherit these.
-    """
-
-    def __init__(self, project: str) -> None:
-        self.project = project
-        self.thread = _Thread()
-        self.thread.call(self._enter)
-
-    def close(self) -> None:
-        self.thread.end()
-
-    @staticmethod
-    def _enter() -> None:
-        mounts.unshare(_NEW_NETWORK | _NEW_MOUNTS)
-        device = _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM)
-        fcntl.ioctl(device, _SET_FLAGS, struct.pack("16sH14x", b"lo", _UP))
-        device.close()
-        empty = mounts.new("tmpfs", [("mode", "555")], mounts.READ_ONLY)
-        mounts.leave_all_others(empty)
-        os.close(empty)
-        seccomp.install(seccomp.inside_namespaces())
+def _enter_network() -> int:
+    mounts.unshare(_NEW_NETWORK | _NEW_MOUNTS)
+    device = _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM)
+    fcntl.ioctl(device, _SET_FLAGS, struct.pack("16sH14x", b"lo", _UP))
+    device.close()
+    empty = mounts.new("tmpfs", [("mode", "555")], mounts.READ_ONLY)
+    mounts.leave_all_others(empty)
+    os.close(empty)
+    seccomp.install(seccomp.inside_namespaces())
+    return 0
 
 
 class Starter:
@@ -183,21 +176,12 @@ class Starter:
         return self._system is not None
 
     def _start(self, tree: SandboxTree, network: _Network, environment: dict[str, str], streams: tuple[int, ...], shim: int) -> int:
-        thread = _Thread(network.thread)
         is_prepared, prepared = os.pipe()
         try:
             descriptors = {**dict(enumerate(streams)), PREPARED: is_prepared, SHIM: shim}
-            pid = thread.call(lambda: _start_inside(tree, environment, descriptors, self._umask))
-            assert pid
-            process = os.pidfd_open(pid)
-            # Here, because only who sees the whole /proc of the machine may mount another one.
-            namespace = fcntl.ioctl(process, _GET_PID_NAMESPACE)
-            processes = mounts.new("proc", [("pidns", namespace)], tree.process_attributes)
-            os.close(namespace)
-            thread.call(lambda: _attach_processes(processes))
+            process = network.call(lambda: _start_inside(tree, environment, descriptors, self._umask))
             os.write(prepared, b"\n")
         finally:
-            thread.end()
             os.close(is_prepared)
             os.close(prepared)
         return process
@@ -219,12 +203,12 @@ class Starter:
 
 
 def _start_inside(tree: SandboxTree, environment: dict[str, str], descriptors: dict[int, int], umask: int) -> int:
-    """Make the namespaces of a sandbox for the calling thread, and start its first process; returns its pid."""
-    mounts.unshare(_NEW_MOUNTS | _NEW_IPC | _NEW_NAMES | _NEW_PIDS)
+    """Make the namespaces of a sandbox for the calling thread, and start its first process; returns a pidfd of it."""
+    mounts.unshare(_NEW_MOUNTS | _NEW_IPC | _NEW_PIDS)
     mounts.enter(tree.root)
     os.chdir(tree.cwd)
     os.umask(umask)
-    return os.posix_spawn(
+    pid = os.posix_spawn(
         "/bin/sh",
         ["sh", "-s"],
         environment,
@@ -232,14 +216,15 @@ def _start_inside(tree: SandboxTree, environment: dict[str, str], descriptors: d
         setsid=True,
         setsigdef=(_signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGCHLD),
     )
-
-
-def _attach_processes(processes: int) -> None:
-    """Put /proc into the sandbox of the calling thread."""
-    root = os.open("/", os.O_PATH | os.O_CLOEXEC)
-    mounts.attach(processes, root, "proc")
-    os.close(root)
+    process = os.pidfd_open(pid)
+    namespace = fcntl.ioctl(process, _GET_PID_NAMESPACE)
+    # Who does not see a whole /proc may not mount another one: the tree has that of the machine until then.
+    processes = mounts.new("proc", [("pidns", namespace)], tree.process_attributes)
+    os.close(namespace)
+    mounts.detach("/proc")
+    mounts.attach(processes, tree.root, "proc")
     os.close(processes)
+    return process
 
 
 def serve(control: _socket.socket, starter: Starter) -> None:

@@ -129,7 +129,13 @@ class SandboxTree:
         place = next(words)
         self._mount(mounts.copy(self._system.devices, READ_ONLY), place)
         self._mount(mounts.new("devpts", [("mode", "620"), ("ptmxmode", "666")], mounts.NO_SETUID), f"{place}/pts")
-        self._mount(_in_memory(_SHARED_MODE), f"{place}/shm")
+        self._make_folder("/run", _FOLDER_MODE)
+        self._make_folder("/run/shm", _SHARED_MODE)
+        self._mount(mounts.copy(self._folder("/run/shm")), f"{place}/shm")
+
+    def _add_processes(self, words: Iterator[str]) -> None:
+        """Those of the machine, until the command's namespace exists."""
+        self._mount(mounts.copy("/proc", ORDINARY), next(words))
 
     def _make_read_only(self, words: Iterator[str]) -> None:
         if next(words) != "/proc":
@@ -221,7 +227,7 @@ _ACTIONS = {
     "--overlay": SandboxTree._add_overlay,
     "--overlay-src": SandboxTree._add_layer,
     "--perms": SandboxTree._set_mode,
-    "--proc": SandboxTree._add_folder,
+    "--proc": SandboxTree._add_processes,
     "--remount-ro": SandboxTree._make_read_only,
     "--ro-bind": SandboxTree._bind_read_only,
     "--ro-bind-fd": SandboxTree._bind_opened,
