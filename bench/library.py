@@ -28,9 +28,9 @@ class Library:
         self._loop.run_until_complete(self._runner.close())
         self._loop.close()
 
-    def run(self, command: list[str], count: int = 1, *, sandboxed: bool = False) -> list[Path]:
-        """Start a command `count` times and wait for all of them. Return their folders. Without a sandbox it counts as approved."""
-        return self._loop.run_until_complete(self._run(command, count, "auto" if sandboxed else "user"))
+    def run(self, command: list[str], count: int = 1, *, approved_by: str = "user") -> list[Path]:
+        """Start a command `count` times and wait for all of them. Return their folders. With "auto" the gate decides."""
+        return self._loop.run_until_complete(self._run(command, count, approved_by))
 
     def check(self, count: int) -> None:
         """Check that exactly `count` commands completed. Call this after the time measurement."""

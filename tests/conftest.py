@@ -17,7 +17,7 @@ from forked_cli import ForkedCli
 from postgres_server import LedgerDatabase, PostgresServer, system_programs, wheel_programs
 
 from backburner.core.models import Caller, ProcessId
-from backburner.execution import sandbox_starter
+from backburner.execution import sandbox_starter, shim
 from backburner.services.app import App
 from backburner.system import processes
 from backburner.system.caller_identity import current_caller
@@ -186,7 +186,7 @@ class HomeCli:
 
     def uses_sandbox_starter(self, task_id: str) -> bool:
         """Whether the last run of a task was started by the sandbox starter, and not by bubblewrap."""
-        return f"<&{sandbox_starter.SHIM}" in (self.folder(task_id) / ".exit").read_text(errors="replace")
+        return shim.INSIDE_SANDBOX in (self.folder(task_id) / ".exit").read_text(errors="replace")
 
     def await_sandbox_starter(self) -> None:
         """Run sandboxed commands, of another user and in another folder, until the sandbox starter starts them. They are cleared."""

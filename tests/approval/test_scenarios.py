@@ -4,6 +4,7 @@ Everything goes through the command line, which `backburner` below calls inside 
 directory of the call; the directory given by the caller is `--cwd`.
 """
 
+import contextlib
 import itertools
 import json
 import os
@@ -131,8 +132,9 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedSetup]:
     assert backburner(root, environ, "run", "--yes", "--", *_LONG_COMMAND).code == 0
     yield shared_setup
     for process in home_cli.processes():
-        if _LONG_COMMAND[1].encode() in Path(f"/proc/{process.pid}/cmdline").read_bytes().split(b"\0"):
-            os.kill(process.pid, signal.SIGKILL)
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            if _LONG_COMMAND[1].encode() in Path(f"/proc/{process.pid}/cmdline").read_bytes().split(b"\0"):
+                os.kill(process.pid, signal.SIGKILL)
     home_cli.stop_engine()
 
 

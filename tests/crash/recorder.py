@@ -193,7 +193,7 @@ def wait_for_stable_engine(home_cli: HomeCli) -> None:
     """Wait until no engine is starting or exiting."""
 
     def engines_in_transition() -> list[ProcessId]:
-        others = [*home_cli.processes("backburner-keeper"), *home_cli.log_writers, home_cli.engine]
+        others = [*home_cli.processes("backburner-keeper"), *home_cli.log_writers, *home_cli.sandbox_starters, home_cli.engine]
         return [one for one in home_cli.processes(str(home_cli.root)) if one not in others]
 
     wait_until(lambda: not engines_in_transition(), "the engines to settle")

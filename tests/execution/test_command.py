@@ -31,7 +31,7 @@ async def test_the_pipe_of_a_start_that_never_happened_is_released(tmp_path: Pat
     run = records.run(folder="tasks/task_x", process_tag="x", trace_id="1" * 32, span_id="2" * 16, owner=processes.myself())
     command = executor.launch(ClaimedRun(records.task("task_x", ("true",), cwd=str(tmp_path)), run, {"PATH": os.defpath}))
     executor.log_writer._on_end()
-    with pytest.raises(StartLater, match="the log writer or its supervisor was killed before the command was started"):
+    with pytest.raises(StartLater, match="a process of Backburner was killed before it had started the command"):
         await command.ended()
     assert pipes[0].reader < 0 and not executor.log_writer._pipes
     executor.close()

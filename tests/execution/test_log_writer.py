@@ -133,9 +133,9 @@ def test_two_processes_never_write_the_same_log(folder: Path) -> None:
 def test_a_message_of_a_shim_stays_in_its_socket() -> None:
     ours, theirs = socket.socketpair()
     theirs.send(b"\n")
-    assert log_writer._has_message(ours.fileno()) and log_writer._has_message(ours.fileno())
+    assert log_writer._message(ours.fileno()) and log_writer._message(ours.fileno())
     theirs.close()
-    assert ours.recv(9) == b"\n" and not log_writer._has_message(ours.fileno())
+    assert ours.recv(9) == b"\n" and not log_writer._message(ours.fileno())
     ours.close()
 
 

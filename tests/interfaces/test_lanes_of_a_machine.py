@@ -38,9 +38,9 @@ def test_a_lane_that_is_removed_from_the_settings_waits_until_it_is_back(home_cl
     wait_until(lambda: home_cli.status(blocking)["status"] == "running", "the first command to run", WAIT)
     home_cli.configure(CONFIG)
     assert home_cli.cli("run", "--lane", "gpu", "--", "true").returncode == 2
+    home_cli.finish("true")  # which the engine runs with the new settings
     (home_cli.cwd / "go").touch()
     home_cli.ok("wait", blocking)
-    home_cli.finish("true")
     assert home_cli.status(waiting)["status"] == "pending"
     home_cli.configure(CONFIG + LANES)
     home_cli.finish("true")

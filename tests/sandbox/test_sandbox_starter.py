@@ -7,8 +7,10 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -163,7 +165,54 @@ def test_a_command_runs_once_if_processes_are_killed_before_it_starts(home_cli: 
     assert (home_cli.status(task_id)["exit_code"], runs(home_cli)) == (7, ["x"])
 
 
-def test_a_command_whose_first_process_is_killed_has_ended(home_cli: HomeCli, starter: ProcessId) -> None:
+def test_a_command_that_ends_while_nothing_of_ours_runs_is_recorded_later(home_cli: HomeCli, starter: ProcessId) -> None:
+    task_id = start(home_cli, "x", 7)
+    wait_until(lambda: runs(home_cli) == ["x"], "it to run")
+    for process in (*home_cli.processes("backburner-keeper"), home_cli.engine, *home_cli.log_writers, starter):
+        assert process and processes.send(process, signal.SIGKILL)
+    (home_cli.cwd / "go").touch()
+    wait_until(lambda: not home_cli.processes("held.sh"), "it to end")
+    ended_at = time.time()
+    time.sleep(1.5)
+    home_cli.cli("wait", task_id, "--timeout", "30")
+    found = home_cli.status(task_id)
+    assert (found["exit_code"], found["error"], home_cli.log(task_id)) == (7, None, b"done\n")
+    assert abs(datetime.fromisoformat(found["completed_at"]).timestamp() - ended_at) < 1
+    wait_until(lambda: not [one for one in home_cli.processes("-s") if namespace_depth(one.pid) > 1], "its shim to end")
+
+
+def test_the_background_of_a_command_ends_with_it_while_nothing_of_ours_runs(home_cli: HomeCli, starter: ProcessId) -> None:
+    (home_cli.cwd / "held.sh").write_text("sleep 600 &\necho x >> runs\nwhile [ ! -e go ]; do sleep 0.02; done\n")
+    task_id = home_cli.ok("run", "--", "sh", "held.sh").strip()
+    wait_until(lambda: runs(home_cli) == ["x"], "it to run")
+    for process in (*home_cli.processes("backburner-keeper"), home_cli.engine, *home_cli.log_writers, starter):
+        assert process and processes.send(process, signal.SIGKILL)
+    (home_cli.cwd / "go").touch()
+    wait_until(lambda: not home_cli.processes("600"), "what it has started to end")
+    assert home_cli.cli("wait", task_id, "--timeout", "30").returncode == 0
+
+
+FORGED_REPORT = """
+import ctypes, os, time
+libc = ctypes.CDLL(None, use_errno=True)
+report = libc.syscall(438, os.pidfd_open(1), 3, 0)
+os.write(report, b"0 1e400\\n" if report >= 0 else b"")
+print("reported", report >= 0, flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_command_that_pretends_to_have_ended_still_runs_and_can_be_cancelled(home_cli: HomeCli, starter: ProcessId) -> None:
+    """It can trace the shim in its sandbox, because programs such as debuggers work there."""
+    task_id = home_cli.ok("run", "--", *script(home_cli, FORGED_REPORT)).strip()
+    wait_until(lambda: b"reported" in home_cli.log(task_id), "the report")
+    assert home_cli.log(task_id) == b"reported True\n" and home_cli.uses_sandbox_starter(task_id)
+    assert home_cli.status(task_id)["status"] == "running"
+    home_cli.ok("cancel", task_id)
+    assert home_cli.status(task_id)["status"] == "cancelled" and not home_cli.processes("run.py")
+
+
+def test_a_command_whose_shim_in_the_sandbox_is_killed_ends_with_it(home_cli: HomeCli, starter: ProcessId) -> None:
     task_id = start(home_cli, "x", 0)
     wait_until(lambda: runs(home_cli) == ["x"], "it to run")
     first = min(
@@ -172,7 +221,9 @@ def test_a_command_whose_first_process_is_killed_has_ended(home_cli: HomeCli, st
     )
     processes.send(first, signal.SIGKILL)
     home_cli.cli("wait", task_id, "--timeout", "30")
-    assert (home_cli.status(task_id)["status"], home_cli.status(task_id)["exit_code"]) == ("failed", 137)
+    found = home_cli.status(task_id)
+    assert (found["status"], found["exit_code"], found["result"]) == ("failed", None, "lost")
+    assert not home_cli.processes("held.sh")
 
 
 def namespace_depth(pid: int) -> int:

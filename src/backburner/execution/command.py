@@ -4,9 +4,9 @@
 for the run is decided by the runner.
 """
 
-import _socket
 import asyncio
 import fcntl
+import functools
 import os
 import resource
 import signal
@@ -24,7 +24,7 @@ from backburner.core.progress import summarize
 from backburner.core.sandbox import Level, Network, Support, sandbox_from
 from backburner.core.states import Result
 from backburner.execution import lease_enforcer, sandbox_ending, sandbox_starter, shim
-from backburner.execution.log_writer import COMPLETE, OPEN
+from backburner.execution.log_writer import COMPLETE, INSIDE, OPEN
 from backburner.execution.output_limit import OutputLimit
 from backburner.execution.output_pipe import Child, LogWriterProcess, OutputPipe, new_pipe, pipe_of
 from backburner.execution.ready_pattern import ReadyPattern
@@ -164,7 +164,7 @@ class CommandExecutor:
             return False
         sandbox = sandbox_from(run.sandbox)
         is_separate = sandbox.level is Level.FULL and sandbox.network is Network.NONE and not sandbox.processes
-        return is_separate and self._starter.is_ready and self.log_writer.can_start
+        return is_separate and self._starter.is_ready
 
     def _spawn(
         self, header: bytes, pipe: OutputPipe, streams: list[int], cwd: str, env: dict[str, str], confinement: Confinement | None
@@ -200,32 +200,30 @@ class CommandExecutor:
         return child
 
     def _start_inside(self, work: ClaimedRun, confinement: Confinement) -> OutputPipe | None:
-        """Have the sandbox starter start the command, and the log writer its shim. None if one of them cannot do this now."""
+        """Have the sandbox starter start the shim of the command. None if it cannot do this now."""
         folder = self._home.folder(work.run.folder)
-        request = self._starter.request(sandbox_from(str(work.run.sandbox)).project, confinement)
-        if request is None or shim.has_special_names(confinement.variables):
+        if shim.has_special_names(confinement.variables):
             return None
         pipe, *opened = new_pipe(f"{folder}/{NAME}", self.output_cap)
+        pipe.kind, pipe.header = INSIDE, log_header(work)
         try:
-            opened.insert(0, shim.prepare_outside(folder, self.output_cap, confinement.kept))
-            script, output, _ = opened
-            fcntl.flock(script, fcntl.LOCK_EX)
-            outside, inside = (end.detach() for end in _socket.socketpair())
-            opened += (outside, inside)
-            passed = {sandbox_starter.SHIM: outside}
-            if not self.log_writer.start(pipe, log_header(work), opened[:3], "/", confinement.environment, passed):
-                pipe.close()
-                return None
-            commands = in_memory(shim.inside_script(work.task, self._files))
-            opened.append(commands)
-            self._starter.start(request, [inside, output, commands, *confinement.files])
+            request = self._starter.request(pipe, sandbox_from(str(work.run.sandbox)).project, confinement)
+            if request is not None:
+                output, report = opened
+                opened.append(commands := in_memory(shim.inside_script(work.task, self._files)))
+                opened.append(exit_file := shim.prepare_inside(folder, confinement.kept))
+                fcntl.flock(exit_file, fcntl.LOCK_EX)  # until the request was handled
+                streams = sandbox_starter.Streams(report, pipe.shim, pipe.reader, output, commands, exit_file)
+                if self._starter.start(pipe, request, streams, confinement.files):
+                    return self.log_writer.add(pipe)
+            pipe.close()
+            return None
         except OSError:
-            self.log_writer.remove(pipe)
+            pipe.close()
             raise
         finally:
             for descriptor in opened:
                 os.close(descriptor)
-        return pipe
 
     def attach(self, work: ClaimedRun) -> "Command | None":
         """Find a command that another process launched; None if it never started."""
@@ -324,6 +322,7 @@ class Command:
         self._folder = executor.folder(work.run)
         self.log = f"{self._folder}/{NAME}"
         self._pipe, self._child, self._rebooted, self._ends_whole = pipe, child, rebooted, ends_whole
+        self._header = functools.partial(log_header, work)
         self._start = pipe.start if pipe else None
 
     @property
@@ -337,6 +336,11 @@ class Command:
         return self._process
 
     @property
+    def _is_inside(self) -> bool:
+        """Whether the shim is in the sandbox, where the command could report an exit code before its end."""
+        return self._pipe is not None and self._pipe.kind == INSIDE
+
+    @property
     def is_starting(self) -> bool:
         return self._start is not None and not self._start.started.is_set()
 
@@ -345,7 +349,7 @@ class Command:
         if self.process is None:
             tagged = processes.members(None, self._process_tag)
             self._process = next((member for member in tagged if _leads_session(member.pid)), None)
-        if self._pipe is None and (pipe := pipe_of(self.process, self.log, self._executor.output_cap)):
+        if self._pipe is None and (pipe := pipe_of(self.process, self.log, self._executor.output_cap, self._header())):
             self._pipe = self._executor.log_writer.add(pipe)
 
     async def ended(self) -> Outcome:
@@ -356,7 +360,9 @@ class Command:
         """End what is left in the sandbox, and look at what the command has done."""
         if self._sandbox is None or self._rebooted:
             return outcome
-        if self._sandbox.level is Level.FULL and not self._ends_whole:
+        if self._ends_whole and not (self._start and self._start.is_gone):  # its end was not observed, or only pretended
+            await asyncio.to_thread(processes.end_all, self.process, self._process_tag)
+        elif self._sandbox.level is Level.FULL and not self._ends_whole:
             sandbox_ending.end_processes(self._folder, self._process_tag)
         if sandbox_ending.is_plain(self._sandbox, outcome.exit_code):
             return outcome
@@ -374,8 +380,6 @@ class Command:
                 await _wait_for_exit(self.process)
         reported = self._start.exit_file if self._start else None
         found = reported or run_files.exit_file(self._folder)
-        if found.text == shim.NOT_STARTED:
-            raise StartLater("the process that starts sandboxes was killed before it had started the command")
         if found.code is None and not self._rebooted:
             # a shim that is being started holds its lock but does not have the tag in its environment yet
             while self.process is None and is_locked(os.path.join(self._folder, run_files.EXIT)):
@@ -387,7 +391,7 @@ class Command:
             if not found.text and os.path.exists(os.path.join(self._folder, run_files.EXIT)):
                 if self._pipe:
                     self._executor.log_writer.remove(self._pipe)  # the next start has another one
-                raise StartLater("the log writer or its supervisor was killed before the command was started")
+                raise StartLater("a process of Backburner was killed before it had started the command")
         if found.code is not None and os.path.exists(os.path.join(self._folder, run_files.ENFORCED)):
             await self._end_unenforced()
             return Outcome(Result.LOST, None, "its end was not observed: the process that enforced the lease of its host was killed")
@@ -441,7 +445,9 @@ class Command:
     async def stop(self, grace: float) -> Outcome | None:
         """Send SIGTERM to all its processes, SIGKILL after `grace` seconds, and wait until none is left; None if it had already ended."""
         await self._has_started()
-        if run_files.exit_code(self._folder) is not None:
+        if run_files.exit_code(self._folder) is not None and not (
+            self._is_inside and await self._executor.members(self.process, self._process_tag)
+        ):
             return None
         killed = False
         if await self._signal_until_gone(signal.SIGTERM, grace):

@@ -28,7 +28,8 @@ _SETPIPE_SZ = 1031  # see fcntl(2)
 COMPLETE, OPEN = "e", "o"  # the answer to a shim: everything is in the log, and whether a process can still write to the pipe
 MARK_AT = 4  # the offset of that answer in the exit file, behind the exit code; see run_files.output_state
 # Requests: start a shim and write the log of its pipe; or only write a log, where the second descriptor is the shim's socket or its pidfd.
-START, ANSWERS, WATCHED = b"start", b"answers", b"watched"
+# A shim inside a sandbox reports the exit code, which is recorded here.
+START, ANSWERS, WATCHED, INSIDE = b"start", b"answers", b"watched", b"inside"
 # Messages: a shim was started and still runs, or it was not started; a command that was started here has ended and its output is in the
 # log (with what its exit file says); no process can write to a pipe any more.
 STARTED, NOT_STARTED, ENDED, CLOSED = b"started", b"not-started", b"ended", b"closed"
@@ -41,6 +42,10 @@ _RETRY_SECONDS = 0.2  # for a log that another process has locked, and for a ful
 _EXIT_SECONDS = 1.0  # an engine that was just killed may still hold its lock
 _FIONREAD = 0x541B
 _MAX_DESCRIPTORS = 253  # in one message; a limit of the kernel
+_UNKNOWN_PID = -1  # of a shim that was not started here, but whose end is reported
+_MAX_REPORT_BYTES = 64
+_LATE_SECONDS = 0.05  # after which the time of an end is that in the report
+_KILLED = b"137"
 
 
 class Output:
@@ -52,6 +57,10 @@ class Output:
         self.log = -1
         self.ending = False  # the shim waits for an answer
         self.answered = False  # the command has ended, but descendants of it still hold the pipe
+        self.inside = False  # the shim is in a sandbox
+        self.header = b""  # of its log, if that does not exist
+        self.recorded = False  # its exit code
+        self.drained = False  # its pipe has ended before the exit code was reported
         self.pid = 0  # of the shim, if it was started here and the end of the command is not reported yet
         self._exit_file = b""  # what `mark` found and left there
         self._size, self._check_at = 0, limit
@@ -68,8 +77,14 @@ class Output:
             os.unlink(self.path)
             self.log = os.open(self.path, flags, 0o600)
         fcntl.flock(self.log, fcntl.LOCK_EX)
-        while self._size < len(header):
-            self._size += os.write(self.log, header[self._size :])
+        try:
+            while self._size < len(header):
+                self._size += os.write(self.log, header[self._size :])
+        except OSError:
+            os.unlink(self.path)
+            self.close_log()
+            self._size = 0
+            raise
 
     def open(self) -> bool:
         """Open and lock the log; False if another process writes it."""
@@ -77,8 +92,7 @@ class Output:
             try:
                 self.log = os.open(self.path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             except FileNotFoundError:
-                self.log = os.open(os.devnull, os.O_WRONLY)  # the run was deleted; its command must not wait for a reader
-                return True
+                return self._create_or_discard()
         try:
             fcntl.flock(self.log, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -87,6 +101,35 @@ class Output:
             return False
         self._size = os.lseek(self.log, 0, os.SEEK_END)
         return True
+
+    def _create_or_discard(self) -> bool:
+        try:
+            if self.header:
+                self.create(self.header)
+                return True
+        except FileNotFoundError:
+            self.header = b""
+        self.log = os.open(os.devnull, os.O_WRONLY)  # the run was deleted; its command must not wait for a reader
+        return True
+
+    def record(self, report: bytes) -> None:
+        """Record the exit code that a shim inside a sandbox has reported. The time of the exit file is that of the end."""
+        self.recorded = True
+        code, ended, *_ = (*report.split(), b"", b"")
+        try:
+            exit_file = os.open(os.path.join(os.path.dirname(self.path), ".exit"), os.O_RDWR | os.O_NOFOLLOW)
+        except OSError:
+            return  # the run was deleted
+        try:
+            os.pwrite(exit_file, (code if code.isdigit() and len(code) < MARK_AT else _KILLED).ljust(MARK_AT), 0)
+            since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
+            if _LATE_SECONDS < (late := since_boot - float(ended)) < since_boot:
+                now = time.time()
+                os.utime(exit_file, (now, now - late))
+        except (OSError, ValueError):
+            return  # only the time is not known better
+        finally:
+            os.close(exit_file)
 
     def move(self) -> int | None:
         """Move a piece to the log; returns how many bytes, 0 at the end of the output, None if there is nothing to move now."""
@@ -256,6 +299,8 @@ class LogWriter:
         pipe, *others = (int.from_bytes(passed[at : at + 4], sys.byteorder) for at in range(0, len(passed), 4))
         kind, limit, path, *rest = bytes(self._buffer[:size]).split(b"\0")
         output = Output(pipe, os.fsdecode(path), int(limit), others[0] if others else -1, kind != WATCHED)
+        if kind == INSIDE:
+            output.inside, output.pid, output.header = True, _UNKNOWN_PID, rest[0]
         if kind == START:
             output.pid = self._start_shim(output, others[1:], *rest)
             if not output.pid:
@@ -370,19 +415,27 @@ class LogWriter:
     def _on_shim(self, output: Output) -> None:
         """Handle a shim that waits for an answer or has been killed. Its message stays in the socket, in case this process is killed."""
         self._poller.unregister(output.shim)
-        if output.answers and _has_message(output.shim):
+        if output.answers and (message := _message(output.shim)):
             output.ending = True
+            if output.inside:
+                output.record(message)
+            if output.drained:
+                self._end(output)
+                return
             if output not in self._paused:
                 self._finish(output)
             return
         del self._outputs[output.shim]
         os.close(output.shim)
         output.shim = -1
-        self._report_end(output)
+        if output.drained:
+            self._end(output)
+        elif not output.inside:
+            self._report_end(output)
 
     def _report_start(self, output: Output) -> None:
         if output.pid and output.shim >= 0:
-            self._say(b"%s %d %d %s" % (STARTED, output.inode, output.pid, _start_time(output.pid)))
+            self._say(b"%s %d %d %s" % (STARTED, output.inode, output.pid, start_time(output.pid)))
 
     def _report_end(self, output: Output) -> None:
         """Report that the command has ended, once: its output is in the log, or its shim was killed."""
@@ -397,21 +450,29 @@ class LogWriter:
             left -= moved
             if left <= 0 and bytes_in(output.pipe):
                 break  # written after the end
-        if output.pipe >= 0 and output not in self._paused:
+        if output.pipe >= 0 and output.inside and output not in self._paused:
+            output.answer(COMPLETE)  # it can end now, and everything that holds the pipe with it
+            output.ending, output.answered = False, True
+        elif output.pipe >= 0 and output not in self._paused:
             output.mark(OPEN)
             output.answer(OPEN)
             output.ending, output.answered = False, True
             self._report_end(output)
 
     def _end(self, output: Output) -> None:
-        """Close a pipe that no process can write to any more."""
-        self._poller.unregister(output.pipe)
+        """Close a pipe that no process can write to any more. In a sandbox, the report of the exit code may follow."""
+        if not output.drained:
+            self._poller.unregister(output.pipe)
+        if output.inside and not output.recorded and output.shim >= 0:
+            output.drained = True
+            return
         if output.shim >= 0 and not output.ending and not output.answered:
             self._poller.unregister(output.shim)  # closing it is not enough, because another process has it open too
         for descriptor in (output.pipe, output.shim):
             self._outputs.pop(descriptor, None)
         output.close_log()
-        output.mark(COMPLETE)
+        if output.recorded or not output.inside:  # otherwise the run may be started again
+            output.mark(COMPLETE)
         output.answer(COMPLETE)
         if output.pid:
             self._report_end(output)
@@ -422,7 +483,7 @@ class LogWriter:
     def _hand_over(self) -> None:
         """Leave the pipes of running commands to the log writer of the new engine, except those that no living shim holds open."""
         for output in set(self._outputs.values()):
-            if output.shim >= 0 and not (output.ending or output.answered or output in self._paused):
+            if output.shim >= 0 and not (output.ending or output.answered or output.drained or output in self._paused):
                 self._poller.unregister(output.pipe)
                 self._poller.unregister(output.shim)
                 del self._outputs[output.pipe], self._outputs[output.shim]
@@ -459,18 +520,18 @@ def _has_ended(poller: "select.poll") -> bool:
     return any(event & select.POLLHUP and not event & select.POLLIN for _, event in poller.poll(0))
 
 
-def _has_message(shim: int) -> bool:
-    """Whether a shim has sent a message; False if it was killed."""
+def _message(shim: int) -> bytes:
+    """What a shim has sent, which stays in its socket; empty if it was killed."""
     peer = _socket.socket(fileno=os.dup(shim))
     try:
-        return bool(peer.recv(1, _socket.MSG_PEEK | _socket.MSG_DONTWAIT))
+        return peer.recv(_MAX_REPORT_BYTES, _socket.MSG_PEEK | _socket.MSG_DONTWAIT)
     except OSError:
-        return False
+        return b""
     finally:
         peer.close()
 
 
-def _start_time(pid: int) -> bytes:
+def start_time(pid: int) -> bytes:
     """The start time of a process in clock ticks since boot; 0 if it has already ended."""
     try:
         descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY)

@@ -12,13 +12,17 @@ from types import MappingProxyType
 
 from backburner.core.models import ProcessId
 from backburner.execution import log_writer
+from backburner.execution.sandbox_starter import OTHER_END
 from backburner.system import processes
+from backburner.system.capabilities import call_libc
 from backburner.system.home import Home
 from backburner.system.restricted_thread import Restriction
 from backburner.system.run_files import ExitFile
 
 SHIM_READER = 5  # the shim's descriptor of the read end
 _RESTART_DELAY = 0.1  # seconds, if the log writer ends again and again
+_GONE_SECONDS = 2.0  # that a sandbox may take to end after its command
+_GET_FILE = 438  # the system call pidfd_getfd
 
 
 class Child(subprocess.Popen):
@@ -36,19 +40,25 @@ class Control(socket.socket):
 
 
 class ShimStart:
-    """A shim that the log writer was asked to start. If the log writer is killed, what it has not reported stays unknown."""
+    """A shim that the log writer or the sandbox starter was asked to start. If one of them is killed, what it has not reported stays unknown.
 
-    def __init__(self) -> None:
+    A shim in a sandbox has ended when the log writer has reported its end, and the sandbox starter that of everything in the sandbox.
+    """
+
+    def __init__(self, *, in_sandbox: bool = False) -> None:
         self.started = asyncio.Event()  # or it could not be started, or that will not be known
         self.ended = asyncio.Event()
         self.process: ProcessId | None = None
         self.error: OSError | None = None  # why it could not be started
         self.is_end_reported = False
         self.exit_file: ExitFile | None = None  # what the log writer has read there
+        self.is_gone = False  # the sandbox
+        self._awaits_gone = in_sandbox
+        self._give_up: asyncio.TimerHandle | None = None
 
     def report(self, message: bytes, *numbers: bytes) -> None:
         """Handle a message of the log writer; an empty one if it was killed."""
-        if message in (log_writer.STARTED, log_writer.ENDED) and not self.started.is_set():
+        if message in (log_writer.STARTED, log_writer.ENDED) and not self.started.is_set() and int(numbers[0]) > 0:
             start_time = numbers[1].decode() if message == log_writer.STARTED else "0"
             self.process = ProcessId(int(numbers[0]), start_time, processes.boot_id())
         elif message == log_writer.NOT_STARTED:
@@ -59,17 +69,29 @@ class ShimStart:
         if message == log_writer.ENDED and len(numbers) == 4:
             self.exit_file = ExitFile(numbers[1].decode(), numbers[2].decode(), int(numbers[3]) // 1_000_000)
         self.is_end_reported = bool(message)
-        self.ended.set()
+        if message and self._awaits_gone:
+            self._give_up = asyncio.get_running_loop().call_later(_GONE_SECONDS, self.ended.set)
+        else:
+            self.ended.set()
+
+    def report_gone(self, *, is_known: bool) -> None:
+        """Handle the end of a sandbox; or that it will not be known, because the sandbox starter was killed."""
+        self.is_gone, self._awaits_gone = is_known, False
+        self.started.set()
+        if self._give_up:
+            self._give_up.cancel()
+            self.ended.set()
 
 
 class OutputPipe:
     """The pipe of one command, for the process that supervises it. `shim` is a socket to the command's shim, or a pidfd of it."""
 
-    def __init__(self, log: str, limit: int, reader: int, shim: int, kind: bytes) -> None:
-        self.log, self.limit, self.kind = log, limit, kind
+    def __init__(self, log: str, limit: int, reader: int, shim: int, kind: bytes, header: bytes = b"") -> None:
+        """`header` is that of the log of a shim inside a sandbox."""
+        self.log, self.limit, self.kind, self.header = log, limit, kind, header
         self.reader, self.shim = reader, shim
         self.inode = os.fstat(reader).st_ino
-        self.start: ShimStart | None = None  # if the log writer starts the shim
+        self.start: ShimStart | None = None  # if another process starts the shim
 
     @property
     def is_empty(self) -> bool:
@@ -96,8 +118,8 @@ def new_pipe(log: str, limit: int) -> tuple[OutputPipe, int, int]:
     return OutputPipe(log, limit, reader, ours.detach(), log_writer.ANSWERS), writer, theirs.detach()
 
 
-def pipe_of(shim: ProcessId | None, log: str, limit: int) -> OutputPipe | None:
-    """The pipe of a command that another process started; None if its shim has ended."""
+def pipe_of(shim: ProcessId | None, log: str, limit: int, header: bytes) -> OutputPipe | None:
+    """The pipe of a command that another process started; None if its shim has ended. `header` is that of its log."""
     if shim is None:
         return None
     for number in (SHIM_READER, 1):  # until it has opened the read end, only the write end is there
@@ -107,11 +129,27 @@ def pipe_of(shim: ProcessId | None, log: str, limit: int) -> OutputPipe | None:
             continue
         if stat.S_ISFIFO(os.fstat(reader).st_mode) and processes.is_alive(shim):
             try:
-                return OutputPipe(log, limit, reader, os.pidfd_open(shim.pid), log_writer.WATCHED)
+                process = os.pidfd_open(shim.pid)
             except OSError:
                 return OutputPipe(log, limit, reader, -1, log_writer.WATCHED)
+            if (report := _socket_of(process)) < 0:
+                return OutputPipe(log, limit, reader, process, log_writer.WATCHED)
+            os.close(process)
+            return OutputPipe(log, limit, reader, report, log_writer.INSIDE, header)
         os.close(reader)
     return None
+
+
+def _socket_of(shim: int) -> int:
+    """The other end of the socket to which a shim inside a sandbox reports, from a pidfd of it; -1 if it has none."""
+    try:
+        found = call_libc("syscall", _GET_FILE, shim, OTHER_END, 0)
+    except OSError:
+        return -1
+    if stat.S_ISSOCK(os.fstat(found).st_mode):
+        return found
+    os.close(found)
+    return -1
 
 
 class LogWriterProcess:
@@ -121,6 +159,7 @@ class LogWriterProcess:
         self._home = home
         self._pipes: dict[int, OutputPipe] = {}  # by inode, until their output is complete
         self._unsent: list[OutputPipe] = []
+        self._is_full = False  # its socket, so that its next room is waited for
         self._control: Control | None = None
         self._process: Child | None = None
         self._restart: asyncio.TimerHandle | None = None
@@ -218,20 +257,23 @@ class LogWriterProcess:
 
     def _send(self) -> None:
         """Pass what was not passed yet; what the socket has no room for follows when it has."""
-        loop = asyncio.get_running_loop()
         assert self._control is not None
         try:
             while self._unsent:
                 pipe = self._unsent[0]
-                message = b"\0".join((pipe.kind, b"%d" % pipe.limit, os.fsencode(pipe.log)))
+                fields = (pipe.kind, b"%d" % pipe.limit, os.fsencode(pipe.log), pipe.header)
+                message = b"\0".join(fields if pipe.kind == log_writer.INSIDE else fields[:3])
                 socket.send_fds(self._control, [message], [descriptor for descriptor in (pipe.reader, pipe.shim) if descriptor >= 0])
                 self._unsent.pop(0)
         except BlockingIOError:
-            loop.add_writer(self._control.fileno(), self._send)
+            asyncio.get_running_loop().add_writer(self._control.fileno(), self._send)
+            self._is_full = True
             return
         except OSError:
             return  # it has ended, which is also noticed where its messages are read
-        loop.remove_writer(self._control.fileno())
+        if self._is_full:
+            asyncio.get_running_loop().remove_writer(self._control.fileno())
+            self._is_full = False
 
     def _on_message(self) -> None:
         """Handle the messages of the log writer; if it was killed, start another one."""
@@ -266,6 +308,7 @@ class LogWriterProcess:
             loop = asyncio.get_running_loop()
             loop.remove_reader(self._control.fileno())
             loop.remove_writer(self._control.fileno())
+            self._is_full = False
             self._control.close()
             self._control = None
         if self._process:

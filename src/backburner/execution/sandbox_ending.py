@@ -94,14 +94,15 @@ def _exists_outside(tail: str, task: Task, path: str) -> bool:
 
 
 def monitor_of(members: Sequence[ProcessId]) -> ProcessId | None:
-    """The process of bubblewrap that is outside of the sandbox and passes on the command's exit code."""
+    """The process that passes on the command's exit code: that of bubblewrap outside of the sandbox, or the shim that is the first one inside."""
     for member in members:
         try:
             with open(f"/proc/{member.pid}/status") as file:
                 status = dict(line.split(":", 1) for line in file if ":" in line)
         except OSError:
             continue
-        if status["Name"].strip() == "bwrap" and len(status.get("NSpid", "").split()) == 1:
+        is_bubblewrap, numbers = status["Name"].strip() == "bwrap", status.get("NSpid", "").split()
+        if is_bubblewrap if len(numbers) == 1 else numbers[1:] == ["1"] and not is_bubblewrap:
             return member
     return None
 

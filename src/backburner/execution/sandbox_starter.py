@@ -4,8 +4,8 @@ The process that runs commands starts one and asks it for each sandbox over a so
 mount and in which nobody can create another one. For each command it puts a tree of mounts together, from the arguments that bubblewrap would
 get; a thread takes on new namespaces, makes the tree its root, and starts a shell there, which runs the command. What a thread starts has no capabilities.
 
-The shell is the first process of its pid namespace: all that the command has left ends with it. It starts the command only when the shim, which is
-outside, says so, and tells the shim how it ended. So nothing depends on this process once a command runs.
+The shell is the first process of its pid namespace and the shim of the command: all that the command has left ends with it. It reports the exit code to
+the log writer, and ends only when the log writer says that the output is in the log. So nothing depends on this process once a command runs.
 """
 
 import _signal  # type: ignore
@@ -22,14 +22,18 @@ from collections.abc import Callable, Mapping, Sequence
 if __name__ == "__main__":  # run with as little of the interpreter as possible
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
+from backburner.core.light_typing import NamedTuple
+from backburner.execution import log_writer
 from backburner.execution.sandbox_tree import SandboxTree, SystemTree
 from backburner.system import mounts, seccomp
 from backburner.system.capabilities import call_libc
 
 MAX_REQUEST_BYTES, MAX_DESCRIPTORS = 96 * 1024, 240
 READY, UNAVAILABLE = b"ready", b"unavailable"  # messages: whether sandboxes can be started here, with the reason
-SHIM = 9  # the descriptor of the first process: a socket to the shim
-PREPARED = 8  # and a pipe with a line when the sandbox is complete
+STARTED, GONE = b"started", b"gone"  # a first process still runs after a moment, with its pid; it and everything in its sandbox has ended
+# Descriptors of a first process: a socket to the log writer, the read end of its output, the other end of the socket, and a pipe with a line
+# when the sandbox is complete. It only holds the second and the third, for a log writer that is started later.
+REPORT, READER, OTHER_END, PREPARED = 3, 5, 6, 8
 FAILED = 1  # the exit code of a command whose sandbox could not be made, as with bubblewrap
 
 _NEW_MOUNTS, _NEW_IPC, _NEW_USER, _NEW_PIDS, _NEW_NETWORK = 0x20000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
@@ -39,20 +43,32 @@ _NO_ROOT = 0x1 | 0x2 | 0x4 | 0x8  # user 0 gets no capabilities from programs, n
 _GET_PID_NAMESPACE = 0xFF05  # of a pidfd
 _SET_FLAGS, _UP = 0x8914, 0x1  # of network devices
 _MAX_IDLE_NETWORKS = 8
+_REPORT_SECONDS = 0.01  # a first process that ends earlier is not reported as started
 _MAX_SYSTEM_SECONDS = 5.0  # after which the system is looked at again: what an overlay shows of a changed folder is undefined
 _TRIAL_SYSTEM = "\0".join(word for name in ("usr", "bin", "lib", "lib64") for word in ("--ro-bind-try", f"/{name}", f"/{name}"))
-_TRIAL_SCRIPT = f"read -r prepared <&{PREPARED} && [ -d /proc/1 ] && echo works >&{SHIM}\n"
+_TRIAL_SCRIPT = f"read -r prepared <&{PREPARED} && [ -d /proc/1 ] && echo works >&{REPORT}\n"
+
+
+class Streams(NamedTuple):
+    """The first open files of a request: what a first process gets, and the exit file of its run."""
+
+    report: int
+    other_end: int
+    reader: int
+    output: int
+    script: int
+    exit_file: int
 
 
 def request(
-    project: str | None, system: Sequence[str], words: Sequence[str], environment: Mapping[str, str], numbers: Sequence[int]
+    number: int, project: str | None, system: Sequence[str], words: Sequence[str], environment: Mapping[str, str], numbers: Sequence[int]
 ) -> bytes:
-    """The text of a request; the open files follow. `system` are the arguments that are the same for many commands.
+    """The text of a request; the open files follow. Messages name it by its number. `system` are the arguments that are the same for many commands.
 
-    The arguments use the open files after the first three by these numbers.
+    The arguments use the open files after `Streams` by these numbers.
     """
     same = "\0".join(system)
-    head = (project or "", " ".join(map(str, numbers)), str(len(same)), str(len(environment)), same)
+    head = (str(number), project or "", " ".join(map(str, numbers)), str(len(same)), str(len(environment)), same)
     return os.fsencode("\0".join((*head, *[f"{name}={value}" for name, value in environment.items()], *words)))
 
 
@@ -83,13 +99,13 @@ class _Network:
         self._wanted, self._done = _thread.allocate_lock(), _thread.allocate_lock()
         self._wanted.acquire()
         self._done.acquire()
-        self._function: Callable[[], int] | None = None
-        self._result = 0
+        self._function: Callable[[], tuple[int, int]] | None = None
+        self._result = 0, 0
         self._error: BaseException | None = None
         _thread.start_new_thread(self._serve, ())
         self._wait()
 
-    def call(self, function: Callable[[], int]) -> int:
+    def call(self, function: Callable[[], tuple[int, int]]) -> tuple[int, int]:
         """Call a function in a new thread, and wait for its result."""
         self._function = function
         self._wanted.release()
@@ -99,7 +115,7 @@ class _Network:
         self._function = None
         self._wanted.release()
 
-    def _wait(self) -> int:
+    def _wait(self) -> tuple[int, int]:
         self._done.acquire()
         error, self._error = self._error, None
         if error:
@@ -113,7 +129,7 @@ class _Network:
             _thread.start_new_thread(self._run, (function,))
             self._wanted.acquire()
 
-    def _run(self, function: Callable[[], int]) -> None:
+    def _run(self, function: Callable[[], tuple[int, int]]) -> None:
         try:
             self._result = function()
         except BaseException as error:
@@ -121,7 +137,7 @@ class _Network:
         self._done.release()
 
 
-def _enter_network() -> int:
+def _enter_network() -> tuple[int, int]:
     mounts.unshare(_NEW_NETWORK | _NEW_MOUNTS)
     device = _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM)
     fcntl.ioctl(device, _SET_FLAGS, struct.pack("16sH14x", b"lo", _UP))
@@ -130,21 +146,21 @@ def _enter_network() -> int:
     mounts.leave_all_others(empty)
     os.close(empty)
     seccomp.install(seccomp.inside_namespaces())
-    return 0
+    return 0, 0
 
 
 class Starter:
     """Starts commands, and keeps for the next ones what can be used again."""
 
     def __init__(self) -> None:
-        self.running: dict[int, _Network] = {}  # by the pidfd of the first process
+        self.running: dict[int, tuple[int, _Network]] = {}  # by the pidfd of the first process: the number of the request
         self._idle: list[_Network] = []
         self._system: tuple[str, SystemTree, float] | None = None
         self._umask = os.umask(0)
 
-    def start(self, text: str, shim: int, output: int, script: int, passed: Sequence[int]) -> int:
-        """Start the first process of a sandbox with this script; returns a pidfd of it. The descriptors stay open."""
-        project, numbers, size, count, rest = text.split("\0", 4)
+    def start(self, text: str, streams: Streams, passed: Sequence[int]) -> tuple[int, int]:
+        """Start the first process of a sandbox; returns its pid and a pidfd of it. The descriptors stay open."""
+        number, project, numbers, size, count, rest = text.split("\0", 5)
         words = rest[int(size) + 1 :].split("\0")
         environment = dict([entry.split("=", 1) for entry in words[: int(count)]])
         named = dict(zip(map(int, numbers.split()), passed, strict=True))
@@ -152,21 +168,23 @@ class Starter:
         try:
             network = self._network(project)
             try:
-                process = self._start(tree, network, environment, (script, output, output), shim)
+                pid, process = self._start(tree, network, environment, streams)
             except BaseException:
                 self._idle.append(network)
                 raise
         finally:
             tree.close()
-        self.running[process] = network
-        return process
+        self.running[process] = int(number), network
+        return pid, process
 
-    def end(self, process: int) -> None:
-        """Handle the end of a first process."""
+    def end(self, process: int) -> int:
+        """Handle the end of a first process; returns the number of its request."""
         os.close(process)
-        self._idle.append(self.running.pop(process))
+        number, network = self.running.pop(process)
+        self._idle.append(network)
         if len(self._idle) > _MAX_IDLE_NETWORKS:
             self._idle.pop(0).close()
+        return number
 
     def forget_system(self) -> bool:
         """Release what is kept of the system if it is too old, so that nothing there stays in use; returns whether anything is kept."""
@@ -175,16 +193,25 @@ class Starter:
             self._system = None
         return self._system is not None
 
-    def _start(self, tree: SandboxTree, network: _Network, environment: dict[str, str], streams: tuple[int, ...], shim: int) -> int:
+    def _start(self, tree: SandboxTree, network: _Network, environment: dict[str, str], streams: Streams) -> tuple[int, int]:
         is_prepared, prepared = os.pipe()
         try:
-            descriptors = {**dict(enumerate(streams)), PREPARED: is_prepared, SHIM: shim}
-            process = network.call(lambda: _start_inside(tree, environment, descriptors, self._umask))
+            descriptors = {
+                0: streams.script,
+                1: streams.output,
+                2: streams.output,
+                REPORT: streams.report,
+                READER: streams.reader,
+                OTHER_END: streams.other_end,
+                PREPARED: is_prepared,
+            }
+            started = network.call(lambda: _start_inside(tree, environment, descriptors, self._umask))
+            os.pwrite(streams.exit_file, b"s", 0)  # from now on the run counts as begun
             os.write(prepared, b"\n")
         finally:
             os.close(is_prepared)
             os.close(prepared)
-        return process
+        return started
 
     def _network(self, project: str) -> _Network:
         found = next((network for network in self._idle if network.project == project), None)
@@ -202,15 +229,15 @@ class Starter:
         return self._system[1]
 
 
-def _start_inside(tree: SandboxTree, environment: dict[str, str], descriptors: dict[int, int], umask: int) -> int:
-    """Make the namespaces of a sandbox for the calling thread, and start its first process; returns a pidfd of it."""
+def _start_inside(tree: SandboxTree, environment: dict[str, str], descriptors: dict[int, int], umask: int) -> tuple[int, int]:
+    """Make the namespaces of a sandbox for the calling thread, and start its first process; returns its pid and a pidfd of it."""
     mounts.unshare(_NEW_MOUNTS | _NEW_IPC | _NEW_PIDS)
     mounts.enter(tree.root)
     os.chdir(tree.cwd)
     os.umask(umask)
     pid = os.posix_spawn(
         "/bin/sh",
-        ["sh", "-s"],
+        ["sh", "-s", "backburner"],
         environment,
         file_actions=[(os.POSIX_SPAWN_DUP2, descriptor, number) for number, descriptor in descriptors.items()],
         setsid=True,
@@ -224,7 +251,16 @@ def _start_inside(tree: SandboxTree, environment: dict[str, str], descriptors: d
     mounts.detach("/proc")
     mounts.attach(processes, tree.root, "proc")
     os.close(processes)
-    return process
+    return pid, process
+
+
+class _Unreported(NamedTuple):
+    """A first process that was started just now."""
+
+    report_at: float
+    number: int
+    pid: int
+    process: int  # its pidfd
 
 
 def serve(control: _socket.socket, starter: Starter) -> None:
@@ -232,24 +268,46 @@ def serve(control: _socket.socket, starter: Starter) -> None:
     buffer = bytearray(MAX_REQUEST_BYTES)
     poller = select.epoll()
     poller.register(control.fileno(), select.EPOLLIN)
+    unreported: list[_Unreported] = []
     while True:
-        for descriptor, _ in poller.poll(_MAX_SYSTEM_SECONDS if starter.forget_system() else None):
+        for descriptor, _ in poller.poll(_timeout(starter, unreported)):
             if descriptor in starter.running:
                 poller.unregister(descriptor)
-                starter.end(descriptor)
+                _say(control, b"%s %d" % (GONE, starter.end(descriptor)))
                 continue
             text, descriptors = _receive(control, buffer)
             if not text:
                 return
-            shim, output, script, *passed = descriptors
+            streams = Streams(*descriptors[: len(Streams._fields)])
             try:
-                process = starter.start(os.fsdecode(text), shim, output, script, passed)
+                pid, process = starter.start(os.fsdecode(text), streams, descriptors[len(streams) :])
                 poller.register(process, select.EPOLLIN)
+                unreported.append(_Unreported(time.monotonic() + _REPORT_SECONDS, starter.running[process][0], pid, process))
             except Exception as error:
-                _report(output, shim, error)
+                _fail(streams, error)
+                _say(control, b"%s %s" % (GONE, text.partition(b"\0")[0]))
             finally:
                 for number in descriptors:
                     os.close(number)
+        while unreported and unreported[0].report_at <= time.monotonic():
+            _, number, pid, process = unreported.pop(0)
+            if process in starter.running and starter.running[process][0] == number:
+                _say(control, b"%s %d %d %s" % (STARTED, number, pid, log_writer.start_time(pid)))
+
+
+def _timeout(starter: Starter, unreported: "list[_Unreported]") -> float | None:
+    while unreported and unreported[0].process not in starter.running:
+        unreported.pop(0)  # it has already ended
+    if unreported:
+        return max(0.0, unreported[0].report_at - time.monotonic())
+    return _MAX_SYSTEM_SECONDS if starter.forget_system() else None
+
+
+def _say(control: _socket.socket, message: bytes) -> None:
+    try:
+        control.send(message)
+    except OSError:
+        return  # the process that runs commands has just ended
 
 
 def _receive(control: _socket.socket, buffer: bytearray) -> tuple[bytes, list[int]]:
@@ -259,11 +317,12 @@ def _receive(control: _socket.socket, buffer: bytearray) -> tuple[bytes, list[in
     return bytes(buffer[:size]), [int.from_bytes(passed[at : at + 4], sys.byteorder) for at in range(0, len(passed), 4)]
 
 
-def _report(output: int, shim: int, error: Exception) -> None:
-    """Say in the log why a command was not started, and to its shim that it has ended."""
+def _fail(streams: Streams, error: Exception) -> None:
+    """Say in the log why a command was not started, and report an exit code for it."""
     try:
-        os.write(output, f"backburner: the sandbox could not be prepared: {error}\n".encode("utf-8", "replace"))
-        os.write(shim, b"s\n%d\n" % FAILED)
+        os.write(streams.output, f"backburner: the sandbox could not be prepared: {error}\n".encode("utf-8", "replace"))
+        os.pwrite(streams.exit_file, b"s", 0)
+        os.write(streams.report, b"%d\n" % FAILED)
     except OSError:
         return  # nobody waits for it any more
 
@@ -271,13 +330,15 @@ def _report(output: int, shim: int, error: Exception) -> None:
 def _try(starter: Starter) -> None:
     """Start an empty sandbox. OSError if it does not work."""
     ours, theirs = _socket.socketpair()
-    script = os.memfd_create("script")
+    script, exit_file = os.memfd_create("script"), os.memfd_create("exit")
     os.pwrite(script, _TRIAL_SCRIPT.encode(), 0)
-    with open(os.devnull, "wb") as output:
-        text = request(None, _TRIAL_SYSTEM.split("\0"), ("--dev", "/dev", "--proc", "/proc"), {}, ())
-        process = starter.start(os.fsdecode(text), theirs.fileno(), output.fileno(), script, ())
+    with open(os.devnull, "r+b", buffering=0) as null:
+        text = request(0, None, _TRIAL_SYSTEM.split("\0"), ("--dev", "/dev", "--proc", "/proc"), {}, ())
+        streams = Streams(theirs.fileno(), null.fileno(), null.fileno(), null.fileno(), script, exit_file)
+        _, process = starter.start(os.fsdecode(text), streams, ())
     theirs.close()
     os.close(script)
+    os.close(exit_file)
     answer = ours.recv(16)
     ours.close()
     select.select([process], [], [])
@@ -299,7 +360,7 @@ def _write(path: str, text: str) -> None:
 
 
 def main() -> None:
-    for number in range(3, SHIM + 1):  # so that no other file gets a number that first processes are given one with
+    for number in range(3, PREPARED + 1):  # so that no other file gets a number that first processes are given one with
         os.dup2(0, number, inheritable=False)
     control = _socket.socket(fileno=0)
     _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)  # first processes need not be waited for

@@ -99,7 +99,8 @@ class SandboxTree:
         os.symlink(target, name, dir_fd=self._folder(above))
 
     def _add_file(self, words: Iterator[str]) -> None:
-        content = os.pread(self._descriptors[int(next(words))], _MAX_FILE_BYTES, 0)
+        source = self._descriptors[int(next(words))]
+        content = os.pread(source, min(os.fstat(source).st_size, _MAX_FILE_BYTES), 0)
         above, _, name = next(words).rpartition("/")
         file = os.open(name, _NEW_FILE, _FILE_MODE, dir_fd=self._folder(above))
         try:

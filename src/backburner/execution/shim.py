@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from backburner.core.models import Task
 from backburner.execution.log_writer import COMPLETE, MARK_AT
 from backburner.execution.output_pipe import SHIM_READER, log_writer_command
-from backburner.execution.sandbox_starter import PREPARED, SHIM
+from backburner.execution.sandbox_starter import OTHER_END, PREPARED, REPORT
 from backburner.system import run_files
 from backburner.system.home import write_all
 from backburner.system.log_file import NAME
@@ -29,9 +29,7 @@ from backburner.system.run_files import EXIT, INPUT, INPUT_END
 from backburner.system.sandbox_environment import MAX_FILE_BYTES, MAX_PROCESSES
 
 ENVIRONMENT = ".environment"
-NOT_STARTED = (
-    "n"  # in the exit file, instead of an exit code: the process that starts sandboxes was killed before it had started the command
-)
+INSIDE_SANDBOX = "# The shim is the first process in the sandbox."  # in the exit file, instead of a script
 _TERMINAL = os.path.join(os.path.dirname(os.path.abspath(__file__)), "terminal.py")
 _CPU_GRACE = 5  # seconds of CPU time between the signal that can be caught and the one that cannot
 # Everything in a sandbox ends with its command, so a line with commands in the background ends when these have ended.
@@ -102,36 +100,26 @@ def prepare(
     return _script(f"{folder}/{EXIT}", os.fsencode("\n".join((_BLANK, *lines, "")))), shim_environment
 
 
-def prepare_outside(folder: str, output_limit: int, kept: str) -> int:
-    """Write the exit file of a run whose command the sandbox starter starts: this shim waits for it. Returns the file, open."""
-    code = shlex.quote(f"{folder}/{EXIT}")
-    lines = [
-        "trap '' TERM INT HUP PIPE",  # a signal would end `read`
-        *_HOLD_OUTPUT,
-        f"printf s 1<>{code} || exit",
-        f"echo >&{SHIM}; read -r begun <&{SHIM} || {{ printf {NOT_STARTED} 1<>{code}; exit; }}",
-        f"read -r code <&{SHIM}; case $code in [0-9]|[0-9][0-9]|[0-9][0-9][0-9]) ;; *) code=137;; esac",
-        "trap : TERM INT HUP",
-        f"printf '%-{MARK_AT}s' $code 1<>{code}",
-        *_save_output(f"{folder}/{NAME}", output_limit),
-        run_files.SCRIPT_END,
-        kept,
-    ]
-    return _script(f"{folder}/{EXIT}", os.fsencode("\n".join((_BLANK, *lines, ""))))
+def prepare_inside(folder: str, kept: str) -> int:
+    """Write the exit file of a run whose shim is in its sandbox, and cannot write to it. Returns the file, open."""
+    return _script(f"{folder}/{EXIT}", os.fsencode("\n".join((_BLANK, INSIDE_SANDBOX, run_files.SCRIPT_END, kept, ""))))
 
 
 def inside_script(task: Task, files: int) -> bytes:
-    """The script of the first process in a sandbox, which runs the command; see sandbox_starter.py."""
+    """The script of a shim that is the first process in a sandbox; see sandbox_starter.py.
+
+    It reports the exit code to the log writer, with the time since the machine was started, and waits until the output is in the log.
+    """
     words = shlex.join(_command(task, ends_with_command=True))
     lines = (
         "exec 2>/dev/null",
-        f"read -r prepared <&{PREPARED} && read -r shim <&{SHIM} || exit",
+        f"read -r prepared <&{PREPARED} || exit",
         f"exec {PREPARED}<&-",
         *_inherited(task, files),
         f"ulimit -w {INSIDE} || ulimit -x {INSIDE}",
-        f"echo s >&{SHIM}",
-        f"({_limits(task)}exec </dev/null 2>&1 {SHIM}>&- {words})",
-        f"set -- $?; exec >&{SHIM}; echo $1",  # not before the output pipe is closed, so that its end is seen
+        f"({_limits(task)}exec </dev/null 2>&1 {REPORT}>&- {SHIM_READER}<&- {OTHER_END}>&- {words})",
+        "set -- $?; kill -9 -1; exec >&-",  # everything in the sandbox ends with the command
+        f"read -r now rest </proc/uptime; echo $1 $now >&{REPORT}; read -r saved <&{REPORT}",
     )
     return os.fsencode("\n".join((*lines, "")))
 
@@ -205,7 +193,7 @@ def _limits(task: Task) -> str:
 
 def has_begun(folder: str) -> bool:
     """Whether the shim has started the command."""
-    return run_files.exit_text(folder) not in ("", NOT_STARTED)
+    return run_files.exit_text(folder) != ""
 
 
 def _script(path: str, content: bytes) -> int:

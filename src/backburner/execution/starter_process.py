@@ -1,7 +1,6 @@
 """The process that starts sandboxed commands without bubblewrap, for the process that runs commands; see sandbox_starter.py."""
 
 import asyncio
-import contextlib
 import logging
 import math
 import os
@@ -10,8 +9,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from backburner.execution import sandbox_starter
-from backburner.execution.output_pipe import Child, Control
+from backburner.execution import log_writer, sandbox_starter
+from backburner.execution.output_pipe import Child, Control, OutputPipe, ShimStart
 from backburner.execution.sandbox import Confinement
 from backburner.system.home import Home
 
@@ -29,6 +28,7 @@ class StarterProcess:
         self._process: Child | None = None
         self._start_at = 0.0  # not before; infinite if this machine does not permit what it needs
         self._is_ready = False
+        self._starts: dict[int, ShimStart] = {}  # by the numbers of their pipes, until their sandboxes have ended
 
     @property
     def is_ready(self) -> bool:
@@ -37,23 +37,29 @@ class StarterProcess:
             self._start()
         return self._is_ready
 
-    def request(self, project: str | None, confinement: Confinement) -> bytes | None:
+    def request(self, pipe: OutputPipe, project: str | None, confinement: Confinement) -> bytes | None:
         """A request to start a command; None if it would be too large."""
         layout, files = confinement.layout, confinement.files
         assert layout
         system, words = (*layout.system, *layout.machine), (*layout.own, *layout.later)
-        request = sandbox_starter.request(project, system, words, confinement.variables, files)
-        fits = len(request) <= sandbox_starter.MAX_REQUEST_BYTES and len(files) + 3 <= sandbox_starter.MAX_DESCRIPTORS
+        request = sandbox_starter.request(pipe.inode, project, system, words, confinement.variables, files)
+        most = sandbox_starter.MAX_DESCRIPTORS - len(sandbox_starter.Streams._fields)
+        fits = len(request) <= sandbox_starter.MAX_REQUEST_BYTES and len(files) <= most
         return request if fits else None
 
-    def start(self, request: bytes, descriptors: Sequence[int]) -> None:
-        """Have a command started. The descriptors are a socket to the shim, the output, the script of the first process, and those of the sandbox.
+    def start(self, pipe: OutputPipe, request: bytes, streams: sandbox_starter.Streams, files: Sequence[int]) -> bool:
+        """Have a command started; False if there is no process that can take the request now. `files` are those of the sandbox.
 
-        If it is not started, because the process is killed or cannot take the request now, the shim sees the end of its socket.
+        If it is killed before it has started the command, the log writer sees the end of the pipe.
         """
-        with contextlib.suppress(OSError):
-            if self._control:
-                socket.send_fds(self._control, [request], descriptors)
+        if self._control is None:
+            return False
+        try:
+            socket.send_fds(self._control, [request], [*streams, *files])
+        except OSError:
+            return False
+        pipe.start = self._starts[pipe.inode] = ShimStart(in_sandbox=True)
+        return True
 
     def close(self) -> None:
         """Let the process end. The commands continue."""
@@ -62,6 +68,9 @@ class StarterProcess:
             self._control.close()
             self._control = None
         self._is_ready = False
+        for start in self._starts.values():
+            start.report_gone(is_known=False)
+        self._starts.clear()
         if self._process:
             self._process.poll()
 
@@ -100,6 +109,13 @@ class StarterProcess:
             received = b""
         if received == sandbox_starter.READY:
             self._is_ready = True
+            return
+        kind, _, rest = received.partition(b" ")
+        if kind == sandbox_starter.GONE and (start := self._starts.pop(int(rest), None)):
+            start.report_gone(is_known=True)
+        if kind == sandbox_starter.STARTED and (start := self._starts.get(int(rest.split()[0]))):
+            start.report(log_writer.STARTED, *rest.split()[1:])
+        if kind in (sandbox_starter.GONE, sandbox_starter.STARTED):
             return
         if received:
             log.info("sandboxes are made with bubblewrap: %s", received.decode("utf-8", "replace"))
