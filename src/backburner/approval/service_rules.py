@@ -62,6 +62,9 @@ def service(view: CommandView) -> Iterator[Finding]:
     if name == "helm" and words[:1] and words[0] in _HELM_IS_LOCAL:
         yield Finding(Effect.PROJECT_CODE, f"helm {words[0]} uses no network")
         return
+    if name == "kubectl" and _only_prints_objects(words):
+        yield Finding(Effect.PROJECT_CODE, f"kubectl {words[0]} uses no network")
+        return
     if name == "docker" and words[:2] == ["compose", "config"] and _shows_no_settings(view, words[2:]):
         yield Finding(Effect.PROJECT_CODE, "docker compose config uses no network")
         return
@@ -106,6 +109,17 @@ def _reads(name: str, words: list[str]) -> bool:
     if verb != "logs" and any(re.match(r"-[a-zA-Z]*[fk]|--(filename|kustomize)", word) for word in words):
         return False  # the objects are named in a file, and may be secrets
     return second in _KUBECTL[verb].split() if verb in _KUBECTL else verb in _KUBECTL_READS
+
+
+def _only_prints_objects(words: list[str]) -> bool:
+    """Whether kubectl only prints objects that it makes from its words and from folders of the project. With `-f` it would ask the cluster."""
+    if words[:1] == ["kustomize"]:
+        return not any(re.search(r"://|[?@]|^[\w-]+(\.[\w-]+)+/", word) for word in words)
+    return (
+        words[:1] in (["create"], ["run"])
+        and "--dry-run=client" in words
+        and not any(re.match(r"-[a-zA-Z]*[fk]|--(filename|kustomize)", word) for word in words)
+    )
 
 
 def _shows_no_settings(view: CommandView, options: list[str]) -> bool:
