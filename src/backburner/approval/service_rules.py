@@ -45,6 +45,20 @@ _REFUSED = {
     "helm": r"--kube.*|--registry-config.*|--repository-.*",
     "kubectl": r"--kubeconfig.*|-s|--server.*|--token.*|--as.*|--username.*|--password.*|--raw.*|--certificate.*|--client.*|--insecure.*|.*template-file.*|.*-file=.*",
 }
+# What `gh api` shows of a repository besides the content of its files, and the options with which it only asks.
+_GH_API = (
+    r"/?(rate_limit|user|repos/[\w.{}-]+/[\w.{}-]+(/(pulls|issues|commits|compare|actions/(runs|jobs|workflows)|check-(runs|suites)|status(es)?"
+    r"|branches|releases|tags|labels|milestones|comments)(/[\w.{}/:~^-]*)?)?)(\?[\w.=&%+:-]*)?"
+)
+_GH_API_FLAGS = r"--paginate|--slurp|-i|--include|--jq=.*"
+_GH_API_VALUES = {
+    "-q": r"(?s).*",
+    "--jq": r"(?s).*",
+    "--cache": r"\w+",
+    "-X": "GET",
+    "--method": "GET",
+    "-H": r"(?i)(accept|x-github-api-version): ?[\w./+=; -]+",
+}
 _CREDENTIALS = {"gh": "~/.config/gh", "docker": "~/.docker", "kubectl": "~/.kube", "helm": "~/.kube"}
 
 
@@ -96,6 +110,8 @@ def _reads(name: str, words: list[str]) -> bool:
     verb, second = [*words, "", ""][:2]
     if name == "gh" and verb == "browse":
         return bool({"-n", "--no-browser"} & set(words))
+    if name == "gh" and verb == "api":
+        return _only_gets(words[1:])
     if name == "gh":
         return second in _GH.get(verb, "").split()
     if name == "helm":
@@ -109,6 +125,20 @@ def _reads(name: str, words: list[str]) -> bool:
     if verb != "logs" and any(re.match(r"-[a-zA-Z]*[fk]|--(filename|kustomize)", word) for word in words):
         return False  # the objects are named in a file, and may be secrets
     return second in _KUBECTL[verb].split() if verb in _KUBECTL else verb in _KUBECTL_READS
+
+
+def _only_gets(words: list[str]) -> bool:
+    """Whether `gh api` with these words only shows something of one repository. Fields would make it send a change."""
+    paths, rest = [], iter(words)
+    for word in rest:
+        if word in _GH_API_VALUES:
+            if not re.fullmatch(_GH_API_VALUES[word], next(rest, "\0")):
+                return False
+        elif not word.startswith("-"):
+            paths.append(word)
+        elif not re.fullmatch(_GH_API_FLAGS, word):
+            return False
+    return len(paths) == 1 and re.fullmatch(_GH_API, paths[0]) is not None and ".." not in paths[0]
 
 
 def _only_prints_objects(words: list[str]) -> bool:
