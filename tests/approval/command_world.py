@@ -104,10 +104,11 @@ def sandbox_verdict(
     env: dict[str, str] | None = None,
     environ: dict[str, str] | None = None,
     stdin: bool = False,
+    connect: tuple[int, ...] = (),
 ) -> Verdict:
     """Check a command that Backburner would start itself, on a machine that offers this kind of sandbox. A text is a shell line.
 
-    `env` are variables given with the task, and `environ` are inherited variables.
+    `env` are variables given with the task, `environ` are inherited variables, and `connect` are the ports that the project may use.
     """
     words = (command,) if isinstance(command, str) else command
     inherited = {**ENVIRON, **(environ or {})}
@@ -116,7 +117,7 @@ def sandbox_verdict(
     project = project_for(str(cwd), str(cwd), (), ENVIRON)
     context = LocalCommandContext(str(cwd), {**inherited, **(env or {})}, (LISTED_HOST,), project=project, confined=True)
     is_full = level is Level.FULL
-    settings = SandboxSettings(Support(level, "/usr/bin/bwrap" if is_full else None, is_full, is_full), "/root")
+    settings = SandboxSettings(Support(level, "/usr/bin/bwrap" if is_full else None, is_full, is_full), "/root", connect)
     return judge_for_sandbox(submission, context, rules, settings, trusted=trusted)
 
 

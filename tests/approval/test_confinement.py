@@ -33,6 +33,13 @@ def chosen(project: Path, line: str, *, trusted: bool = False) -> Sandbox:
         "python3 - <<'EOF'\nimport os\nEOF",
         "LD_PRELOAD=./x.so ls",
         "f() { ls; }; f",
+        'f() { for x in *; do f "$x"; done; }; f',
+        "f() { make & make; }; f",
+        "bash -x run.sh -c 'git push'",
+        "bash -o pipefail -c 'ls src | head'",
+        "cat .eslintrc*",
+        "cat .env.example*",
+        "ls -la .env*",
     ],
 )
 def test_what_is_not_known_runs_in_a_copy(project: Path, line: str) -> None:
@@ -123,6 +130,17 @@ def test_what_is_not_known_runs_in_a_copy(project: Path, line: str) -> None:
         "curl -d x localhost:8000",
         "ls \u202e; rm x",
         "(" * 300 + "ls" + ")" * 300,
+        ":(){ :|:& };:",
+        "f() { f | f; }; f",
+        "f() { while true; do f & done; }; f",
+        "sh -xc 'git push'",
+        "bash -euo pipefail -c 'git push'",
+        "bash --norc -O extglob -c 'git push'",
+        "zsh -ic 'git push'",
+        "bash -c -- 'git push'",
+        "cat .env*",
+        "grep KEY ./.env*",
+        "find . -name '.env*' -exec cat {} +",
     ],
 )
 def test_what_leaves_the_sandbox_needs_approval(project: Path, line: str) -> None:
@@ -158,6 +176,10 @@ def test_commands_that_add_to_the_repository_get_the_git_folder_if_nothing_else_
         "git cherry-pick main",
         "git revert --no-edit HEAD",
         "git add src/*.py",
+        "GIT_EDITOR=true git commit --amend",
+        "EDITOR=: git revert HEAD",
+        "env GIT_PAGER=cat git commit -m x",
+        "GIT_AUTHOR_DATE='2024-01-01 10:00 +0100' GIT_COMMITTER_NAME=a git commit -m x",
         "for name in a b; do git add README.md; done",
     ):
         assert chosen(project, line, trusted=True).git, line
@@ -176,6 +198,11 @@ def test_commands_that_add_to_the_repository_get_the_git_folder_if_nothing_else_
         "git add *.py",
         "git rm -f a",
         "git mv -f a b",
+        "GIT_EDITOR=./x git commit --amend",
+        "GIT_EDITOR='true; ./x' git commit --amend",
+        "PATH=bin GIT_EDITOR=true git commit --amend",
+        "GIT_AUTHOR_DATE=$(make) git commit -m x",
+        "GIT_DIR=true git commit -m x",
     ):
         assert sandbox_verdict(project, line, trusted=True).decision == "ask", line
 
@@ -508,7 +535,9 @@ def test_temporary_files_of_the_machine_do_not_matter_if_they_are_only_written(p
 
 def test_jq_only_reads(project: Path) -> None:
     assert chosen(project, "curl -s localhost:8000/users | jq -r '.[].name'", trusted=True).connect == (8000,)
-    assert chosen(project, "gh pr view 12 --json title | jq .title").network is Network.OPEN
+    for pager in ("PAGER=cat", "GH_PAGER=", "GH_PROMPT_DISABLED=1"):
+        assert chosen(project, f"{pager} gh pr view 12 --json title | jq .title").network is Network.OPEN
+    assert sandbox_verdict(project, "GH_PAGER=./x gh pr view 12", trusted=True).decision == "ask"
 
 
 def test_a_line_reaches_the_servers_that_it_starts_itself(project: Path) -> None:

@@ -1,4 +1,7 @@
-"""Targets, scripts and programs whose names say that they deliver or install something: a person decides, although a sandbox would stop them."""
+"""Targets, scripts and programs whose names say that they deliver or install something: a person decides, although a sandbox would stop them.
+
+So do tasks whose names say that they delete a database: a file in a trusted project, or one that a sandbox cannot reach.
+"""
 
 from pathlib import Path
 
@@ -59,8 +62,33 @@ ASKS = [
     "mongodump",
     "yt-dlp https://example.org/v",
     "nginx -s reload",
+    "python3 manage.py flush --noinput --settings=app.production",
+    "./manage.py reset_db",
+    "bin/rails db:drop db:create",
+    "RAILS_ENV=production bundle exec rake db:reset",
+    "php artisan db:wipe --force",
+    "php bin/console doctrine:database:drop --force",
+    "mix ecto.reset",
+    "npm run db:reset",
+    "make reset-db",
+    "playwright migrate && prisma migrate reset --force",
+    "prisma db push --force-reset",
 ]
 RUNS = [
+    "RAILS_ENV=test bin/rails db:drop db:create",
+    "bundle exec rake db:reset RAILS_ENV=test",
+    "MIX_ENV=test mix ecto.reset",
+    "bin/rails db:migrate db:seed",
+    "php bin/console doctrine:schema:drop --dump-sql",
+    "make -n reset-db",
+    "python3 manage.py migrate",
+    "python3 scripts/cache.py flush",
+    "grep -rn db:reset .",
+    "prisma migrate status",
+    "npm test -- db-reset",
+    "npx playwright test db-reset",
+    "php vendor/bin/phpunit --filter db_reset",
+    "rg @/home src",
     "make -n deploy",
     "make all",
     "make DEPLOY=1 test",

@@ -2,7 +2,7 @@
 
 The tables are `everyday_lines*.tsv`: a class, where the line asks, and the line. Classes: `a` only looks, `t` runs the code of the project,
 `e` edits files of the project, `k` should be decided by a person. All but the first table were written without knowing how the gate
-decides; `tools` is about many languages, and `sessions` is like what agents for code run all day, with many lines of class `k`.
+decides; `tools` is about many languages, and `sessions` and `blind` are like what agents for code run all day, with many lines of class `k`.
 """
 
 import os
@@ -35,19 +35,29 @@ def _unescaped(text: str) -> str:
 
 TABLES = {
     name: _read(name)
-    for name in ("everyday_lines.tsv", "everyday_lines_more.tsv", "everyday_lines_tools.tsv", "everyday_lines_sessions.tsv")
+    for name in (
+        "everyday_lines.tsv",
+        "everyday_lines_more.tsv",
+        "everyday_lines_tools.tsv",
+        "everyday_lines_sessions.tsv",
+        "everyday_lines_blind.tsv",
+    )
 }
 _RUNS_TOOL = re.compile(r"(?:npx|bunx|npm exec --) (?:--no-install )?([\w@][\w@./-]*)")
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project with two commits, a branch to switch to, the main branch of a remote, and the tools that npx runs."""
+    """A project with two commits, a key that git ignores, a branch to switch to, the main branch of a remote, and the tools that npx runs."""
     project = make_project(tmp_path_factory.mktemp("everyday"))
     for name in ("out", "notes"):
         (project / name).unlink()
     (project / "src/app.py").write_text("def handler(): ...\n")
     (project / "src/settings.py").write_text("DEBUG = True\n")
+    for name in ("src/app/main.py", "certs/server.key"):
+        (project / name).parent.mkdir()
+        (project / name).write_text("x\n")
+    (project / ".gitignore").write_text(".env\n*.key\n")
     (project / "node_modules/.bin").mkdir(parents=True)
     for tool in (tool for table in TABLES.values() for line in table if line.kind != "k" for tool in _RUNS_TOOL.findall(line.text)):
         (project / "node_modules/.bin" / os.path.basename(tool)).touch()

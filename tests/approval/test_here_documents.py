@@ -96,3 +96,37 @@ def test_what_is_no_quoted_input_does_not_get_the_git_folder(project: Path, line
     found = sandbox_verdict(project, line, trusted=True)
     assert not (found.sandbox and found.sandbox.git), found.reasons
     assert verdict(project, line).decision == "ask"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python3 - <<'PY' 2>&1 | tail -20\nx = \"it's\"\nPY",
+        'cd src && timeout 60 python3 - <<"PY_1" 2>/dev/null | head\nprint(1)\nPY_1\nls',
+        "cat <<EOF 2>&1 | tail # comment\ntext\n\nEOF\n",
+    ],
+)
+def test_the_line_may_go_on_after_the_start_of_a_here_document(project: Path, line: str) -> None:
+    assert sandbox_verdict(project, line).sandbox
+    assert verdict(project, line).decision == "ask", "not without a sandbox"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python3 - <<'PY' 2>&1 | tail\nimport os\nos.system('git push')\nPY",
+        "bash <<'EOF' 2>&1 | tail\ngit push\nEOF",
+        "cat <<'EOF' 2>&1 | tail\nls\nEOF\ngit push",
+        "cat <<'EOF' 2>&1 | git push\nx\nEOF",
+        "cat <<EOF 2>&1 | tail\n$(git push)\nEOF",
+        "cat <<EOF 2>&1 | tail\n`git push`\nEOF",
+        "cat <<EOF 2>&1 | tail\na\\\nEOF\ngit push\nEOF",
+        "cat <<'EOF' 2>&1 | tail\na\nEOFgit push\nEOF",
+        "cat <<'EOF' 2>&1 | tail \"\nx\"\nEOF\ngit push\nEOF",
+        "cat <<'EOF' 2>&1 | cat <<'END'\nx\nEOF\nx\nEND\ngit push",
+        "cat <<'EOF' 2>&1 | tail\nx\n",
+    ],
+)
+def test_commands_after_the_start_of_a_here_document_ask(project: Path, line: str) -> None:
+    assert sandbox_verdict(project, line, trusted=True).sandbox is None
+    assert verdict(project, line).decision == "ask"

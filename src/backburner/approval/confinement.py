@@ -43,6 +43,8 @@ def choose(
     if support.level is Level.NONE:
         raise NeedsApproval(f"there is no sandbox on this machine ({support.reason})")
     findings = _within_the_line(findings, full=support.level is Level.FULL, listens=listens, background=background)
+    if trusted and support.listen and support.level is Level.FULL and not background:
+        findings = _through_permitted_ports(findings, set(connect))
     if leaving := _details(findings, LEAVES):
         raise NeedsApproval(*leaving)
     kinds = {finding.effect for finding in findings}
@@ -88,7 +90,27 @@ def _within_the_line(findings: Sequence[Finding], *, full: bool, listens: bool, 
         OWN_SERVER: Finding(Effect.LOOPBACK, "connects to a server of the same line", OWN_SERVER),
         OWN_PROCESS: Finding(Effect.UNKNOWN, "ends a command of the same line"),
     }
-    return [changed.get(finding.value, finding) if finding.value in (OWN_SERVER, OWN_PROCESS) else finding for finding in findings]
+    return [changed.get(OWN_SERVER if _names_port(finding) else finding.value, finding) for finding in findings]
+
+
+def _through_permitted_ports(findings: Sequence[Finding], ports: set[int]) -> Sequence[Finding]:
+    """Requests to ports that every command of the project may use are no more than its code, also requests that change something."""
+    findings = [
+        Finding(Effect.UNKNOWN, f"connects to port {finding.value} of this machine")
+        if _names_port(finding) and finding.value in ports
+        else finding
+        for finding in findings
+    ]
+    if not _others(findings, SHOWS | {Effect.EDITS}):
+        return findings
+    return [
+        Finding(Effect.UNKNOWN, finding.detail) if finding.effect is Effect.LOOPBACK and finding.value in ports else finding
+        for finding in findings
+    ]
+
+
+def _names_port(finding: Finding) -> bool:
+    return finding.effect is Effect.NETWORK_CHANGE and isinstance(finding.value, int)
 
 
 def _others(findings: Iterable[Finding], expected: Iterable[Effect]) -> list[str]:

@@ -53,7 +53,7 @@ RUNS_PROGRAMS = (
     "runs programs"  # in a finding: it may run programs of the project, which must not reach more than other code of the project
 )
 OPENS_FILES = "opens files"  # in a finding: it prints the content of files, which must not be the credentials of a service
-OWN_SERVER = "own server"  # in a finding: harmless on the loopback device of a line that starts its own server
+OWN_SERVER = "own server"  # in a finding: harmless on the loopback device of a line that starts its own server, as is one with a port
 OWN_PROCESS = (
     "own process"  # in a finding: harmless where no other processes can be seen, in a line that starts something in the background
 )
@@ -66,7 +66,7 @@ class Finding(NamedTuple):
 
     effect: Effect
     detail: str
-    value: str | int | None = None  # what the sandbox must contain for it: a folder or a port; or `RUNS_PROGRAMS`
+    value: str | int | None = None  # what the sandbox must contain for it: a folder or a port of this machine; or `RUNS_PROGRAMS`
 
 
 class CommandContext(Protocol):
@@ -158,6 +158,11 @@ def may_be_secret(path: str) -> bool:
     return looks_secret(path) and re.search(_READABLE, path, re.IGNORECASE) is None
 
 
+def names_secrets(pattern: str) -> bool:
+    """Whether a pattern names secrets and nothing else, such as `.env*`."""
+    return may_be_secret(re.sub(r"[*?]", "", pattern))
+
+
 def names_secret_variable(name: str) -> bool:
     """Whether a variable of this name is likely to be a secret."""
     return re.search(_SECRET_VARIABLE, name) is not None
@@ -209,11 +214,12 @@ def in_home(word: Word) -> Word:
 class CommandView:
     """One simple command with its context: its arguments, and where its paths lead.
 
-    `folders` are all directories that the command may start in.
+    `folders` are all directories that the command may start in, and `made` the temporary files and folders that the same line has created.
     """
 
-    def __init__(self, part: SimpleCommand, context: CommandContext, folders: list[str]) -> None:
+    def __init__(self, part: SimpleCommand, context: CommandContext, folders: list[str], made: Iterable[str] = ()) -> None:
         self.part, self.context, self.folders = part, context, folders
+        self._made = tuple(made)
         self.name = os.path.basename(part.words[0].text) if part.words else ""
         self.words = part.words[1:]
 
@@ -254,6 +260,10 @@ class CommandView:
             names += [name for folder in self.folders for name in self.context.matches(folder, text)]
         return [self.context.resolve(name) for name in names]
 
+    def has_made(self, path: str) -> bool:
+        """Whether it is a temporary file or folder that the same line has created: the sandbox has it, whatever the machine has at this path."""
+        return any(path == made or path.startswith(f"{made}/") for made in self._made)
+
     def can_match_option(self, word: Word) -> bool:
         """Whether a pattern matches a file whose name begins with `-`."""
         return any(
@@ -268,6 +278,9 @@ class CommandView:
                 or (word.pattern and ("{" in word.text or can_match_parent(word.text)))
                 or len(word.text) > _MAX_WORD_CHARACTERS
             ):
+                is_shown = self.context.confined and word.pattern and self.name not in _SHOW_NO_CONTENT
+                if is_shown and names_secrets(word.text[:_MAX_WORD_CHARACTERS]):
+                    yield Finding(Effect.READS_SECRETS, f"may read a secret ({word.text[:80]})")
                 yield Finding(Effect.UNKNOWN, f"reads {word.text[:80]}, which is only known when it runs")
             elif word.text in _STANDARD_STREAMS:
                 continue
@@ -289,7 +302,7 @@ class CommandView:
             elif re.fullmatch(_SYSTEM_LOGS, path):
                 exists = self.context.exists(path)
                 yield Finding(Effect.READS_MACHINE if exists else Effect.READS, "reads the log of the system", path if exists else None)
-            elif not self.context.inside(path) and not self.context.is_visible(path):
+            elif not self.context.inside(path) and not self.context.is_visible(path) and not self.has_made(path):
                 yield Finding(Effect.READS_OUTSIDE, f"reads {word.text}, outside the project")
             else:
                 opens = None if self.name in _SHOW_NO_CONTENT else OPENS_FILES
@@ -336,12 +349,13 @@ class CommandView:
         """Return a finding for each word that names an existing file which the sandbox does not contain."""
         for number, word in enumerate(map(in_home, self.words) if self.name not in ("echo", "printf") else (), 1):
             is_target = self.name in _ONLY_WRITE or (self.name in _WRITE_LAST and number == len(self.words))
-            for text in (word.text, word.text.partition("=")[2]) if word.plain else ():
+            sent = word.text.rpartition("@")[2] if self.name == "curl" else ""  # `-d @FILE`
+            for text in (word.text, word.text.partition("=")[2], sent) if word.plain else ():
                 if not text or len(text) > _MAX_WORD_CHARACTERS or "://" in text or "\0" in text:
                     continue
                 is_path = "/" in text or text.startswith("~")
                 for path in self.paths(Word(text)) if is_path or may_be_secret(text) else ():
-                    is_own = is_target and self.context.is_temporary(path)  # a sandbox has its own temporary files
+                    is_own = (is_target and self.context.is_temporary(path)) or self.has_made(path)  # a sandbox has its own temporary files
                     in_other_home = text.startswith("~") and not self.context.is_visible(path)
                     if is_own or not (self.context.exists(path) or in_other_home) or re.fullmatch(_SYSTEM_LOGS, path):
                         continue

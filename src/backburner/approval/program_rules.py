@@ -15,8 +15,8 @@ from backburner.approval.effects import (
     Finding,
     in_home,
     injects,
-    may_be_secret,
     names_secret_variable,
+    names_secrets,
 )
 from backburner.approval.program_tables import CHANGES, DELETES
 from backburner.approval.service_rules import looks_up_packages, registry
@@ -243,7 +243,7 @@ def find(view: CommandView) -> Iterator[Finding]:
             index += 1
             if index >= len(words) or not words[index].plain:
                 yield Finding(Effect.UNKNOWN, f"the value of {text} is only known when it runs")
-            elif text in ("-name", "-iname") and _FIND_RUNS & {word.text for word in words} and may_be_secret(words[index].text):
+            elif text in ("-name", "-iname") and _FIND_RUNS & {word.text for word in words} and names_secrets(words[index].text):
                 yield Finding(Effect.READS_SECRETS, f"may read a secret ({words[index].text})")
             if text == "-newer":
                 yield from view.reads(words[index : index + 1])
@@ -341,7 +341,7 @@ def deletes(view: CommandView) -> Iterator[Finding]:
     named = all(word.known and _can_be_deleted(view, word, recursive) for word in operands)
 
     def is_own(path: str) -> bool:
-        return view.context.inside(path) or (not recursive and view.context.is_temporary(path))
+        return view.context.inside(path) or (not recursive and view.context.is_temporary(path)) or view.has_made(path)
 
     if any(not is_own(path) for word in operands if word.known for path in view.paths(word)):
         yield Finding(Effect.WRITES_OUTSIDE, f"deletes {shown}, outside the project")
@@ -352,6 +352,8 @@ def deletes(view: CommandView) -> Iterator[Finding]:
 
 
 def _can_be_deleted(view: CommandView, word: Word, recursive: bool) -> bool:
+    if word.plain and all(map(view.has_made, view.paths(word))):
+        return True
     if word.pattern:
         folder, name = os.path.split(word.text)
         is_generated = bool(re.fullmatch(_GENERATED, name) or (recursive and re.fullmatch(_GENERATED, os.path.basename(folder))))
@@ -535,6 +537,34 @@ def delivers(view: CommandView) -> list[Finding]:
         if re.fullmatch(pattern, text) and _ONLY_CHECKS.isdisjoint(re.split("[:_-]", text))
     ]
     return found or _installs_on_system(view, targets)
+
+
+_DISCARDS_DATA = (
+    r"(.+[:_-])?((db|database|schema)[:_-](drop|reset|wipe|purge)|(drop|reset|wipe|purge)[_-](db|database))([:_-].+)?|ecto\.(drop|reset)"
+)
+_HAVE_TASKS = frozenset(["artisan", "console", "sequelize", "sequelize-cli"])  # their first word is a task
+_FOR_TESTS = r"([A-Z]+_ENV|--env)=test(ing)?"
+
+
+def discards_data(view: CommandView) -> Iterator[Finding]:
+    """A task of the project whose name says that it deletes a database. The sandbox cannot tell which one, and git does not keep it."""
+    texts, settings = [word.text for word in view.words], [f"{name}={value.text}" for name, value in view.part.assigned]
+    tries = {"--dry-run", "--dump-sql", "--help", *(_ONLY_TRIES if view.name in _RUN_TARGETS else ())}
+    if tries & set(texts) or any(re.fullmatch(_FOR_TESTS, text) for text in (*texts, *settings)):
+        return
+    words = [os.path.basename(text) for text in (view.name, *texts) if not text.startswith("-")]
+    if view.name in _RUN_TARGETS or view.name in ("rails", "mix"):
+        named = words[1:]
+    elif view.name in _RUN_SCRIPTS:
+        named = [word for word in words[1:] if word not in ("run", "run-script")][:1]
+    else:
+        named = [after for before, after in itertools.pairwise(words[:3]) if before in _HAVE_TASKS]
+    tasks = [name for name in named if re.fullmatch(_DISCARDS_DATA, name) and _ONLY_CHECKS.isdisjoint(re.split("[:_-]", name))]
+    tasks += [
+        after for name, after in itertools.pairwise(words) if name in ("manage.py", "django-admin") and after in ("flush", "reset_db")
+    ]
+    tasks += ["prisma"] if "prisma" in words[:2] and (words[-2:] == ["migrate", "reset"] or "--force-reset" in texts) else []
+    yield from (Finding(Effect.DISCARDS, f"'{task}' deletes the data of a database") for task in tasks[:1])
 
 
 def _has_own_prefix(texts: list[str]) -> bool:
@@ -736,12 +766,30 @@ _LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1", "0.0.0.0"))
 _OWN_URL = r"[\"']?(https?://)?(localhost|127\.0\.0\.1|0\.0\.0\.0|\[::1\])(:(\d+|\$\w+|\$\{\w+\}))?([/?#].*)?"
 
 
+# Options that choose neither another machine nor a file with options.
+_ORDINARY_OPTIONS = (
+    r"-[sSfivg]*([XdHFmowuAb]?|X[A-Z]+)|--(request|header|json|data(-raw|-binary|-urlencode)?|form(-string)?|user|cookie|output|write-out"
+    r"|max-time|silent|show-error|fail(-with-body)?|include|verbose|compressed|no-progress-meter)"
+)
+
+
 def curl(view: CommandView) -> Iterator[Finding]:
     """Requests that change something are harmless where the server is one of the same line. What is no option must be a value or the server."""
     urls = [word for before, word in zip((None, *view.words), view.words, strict=False) if not _may_be_value(before, word)]
     own = OWN_SERVER if view.context.confined and urls and all(re.fullmatch(_OWN_URL, word.text, re.DOTALL) for word in urls) else None
+    options = [word.text for word in view.words if word.text.startswith("-")]
+    ports = {_port(word.text) for word in urls} if own and all(re.fullmatch(_ORDINARY_OPTIONS, option) for option in options) else set()
+    target = ports.pop() if len(ports) == 1 else None
     for finding in _curl(view):
-        yield finding._replace(value=own) if own and finding.effect is Effect.NETWORK_CHANGE else finding
+        yield finding._replace(value=target or own) if own and finding.effect is Effect.NETWORK_CHANGE else finding
+
+
+def _port(url: str) -> int | None:
+    """The port of an address; None if it is only known when it runs."""
+    if "$" in url.partition("://")[2].partition("/")[0] or "$" in url.partition("/")[0]:
+        return None
+    found = re.search(r"(?::(\d{1,5}))(?:[/?#]|$)", url.partition("://")[2] or url)
+    return int(found.group(1)) if found else 443 if url.startswith("https:") else 80
 
 
 def _may_be_value(before: Word | None, word: Word) -> bool:
@@ -796,8 +844,7 @@ def _curl(view: CommandView) -> Iterator[Finding]:
         matched = re.fullmatch(r"(?:https?://)?(?:\[([0-9a-fA-F:]+)\]|([A-Za-z0-9.-]+))(?::\d+)?(?:[/?#][^\s{}\[\]]*)?", url)
         host = (matched.group(1) or matched.group(2)).lower() if matched else None
         if host in _LOOPBACK and view.context.confined:
-            found = re.search(r"(?::(\d{1,5}))(?:[/?#]|$)", url.partition("://")[2] or url)
-            port = int(found.group(1)) if found else 443 if url.startswith("https:") else 80
+            port = _port(url)
             yield Finding(Effect.LOOPBACK, f"connects to port {port} of this machine", port)
         elif host is None or host not in known:
             yield Finding(Effect.NETWORK_CHANGE, f"requests {host or url}, which is not a listed host")

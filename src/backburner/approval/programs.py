@@ -36,7 +36,7 @@ from backburner.approval.program_tables import (
     SYSTEM_DIRECTORIES,
     SYSTEM_LIBRARIES,
 )
-from backburner.approval.shell_parser import COMPOUND, SimpleCommand, Word
+from backburner.approval.shell_parser import COMPOUND, LATE_WORDS, SimpleCommand, Word
 from backburner.approval.wrappers import RUNNERS, SHELLS, WRAPPERS, Options, found_names
 from backburner.core.deferred_modules import re
 
@@ -98,6 +98,11 @@ _SANDBOX_RULES: dict[str, Callable[[CommandView], Iterable[Finding]]] = {
 _PERMITS_MORE = frozenset([Effect.READS_SERVICE, Effect.NETWORK_READ, Effect.LOOPBACK, Effect.READS_MACHINE, Effect.REPOSITORY])
 _SPECIAL_FILES = ("/dev/", "/proc/", "/sys/")  # their content depends on the process that reads them
 _NAME_PROGRAMS = frozenset(["PAGER", "GIT_PAGER", "MANPAGER", "LESSOPEN", "GIT_EXTERNAL_DIFF", "GIT_SSH", "GIT_SSH_COMMAND", "GIT_ASKPASS"])
+# Values with which variables make other programs run nothing but `cat` or `true`, which are programs of the system wherever a sandbox permits more.
+_HARMLESS_VALUES = (
+    r"(GIT_|GH_|MAN|SYSTEMD_|AWS_)?PAGER=(cat)?|(EDITOR|VISUAL|GIT_EDITOR|GIT_SEQUENCE_EDITOR)=(true|:)"
+    r"|GIT_(AUTHOR|COMMITTER)_(NAME|EMAIL|DATE)=[\w .@<>+:-]*|(GIT_TERMINAL_PROMPT|GIT_MERGE_AUTOEDIT|GH_PROMPT_DISABLED)=([01]|no|yes)"
+)
 _PRINTABLE_VARIABLES = frozenset(["HOME", "PWD", "USER", "SHELL", "LANG"])
 _READS_CURRENT_DIRECTORY = frozenset(("ls", "du", "tree", "rg", "find", "git"))  # they read the current directory if no path is given
 _FAST_PROGRAMS = frozenset(("cd", "echo", "printf", "pwd", "true", "test", "[", "head", "git"))  # they do not wait and do not take long
@@ -111,16 +116,18 @@ _SAFE_WITH_PATTERNS = frozenset(("cat", "ls", "stat"))  # no file name could be 
 def effects_of(parts: list[SimpleCommand], context: CommandContext) -> list[tuple[SimpleCommand, list[Finding]]]:
     """Return each simple command with its effects. A `cd` applies to all commands: paths are resolved from every directory it may lead to."""
     folders, unresolved_target = folders_of(parts, context)
+    made: set[str] = set()
     if context.confined:
-        parts = _with_found_names(_with_temporary_names(parts))
+        parts, names = _with_temporary_names(parts)
+        parts, made = _with_found_names(parts), {f"/tmp/{name}" for name in names}
     judged = []
     prints_environment = context.confined and any(
         part.name in ("env", "printenv", "set", "export") and _only_options(part) for part in parts
     )
     own_variables = {name for part in parts for name, _ in part.assigned} if context.confined else set()
     for part in parts:
-        view = CommandView(part, context, folders)
-        findings = [Finding(Effect.UNKNOWN, doubt) for doubt in part.doubts if not (context.confined and doubt == COMPOUND)]
+        view = CommandView(part, context, folders, made)
+        findings = [Finding(Effect.UNKNOWN, doubt) for doubt in part.doubts if not (context.confined and doubt in (COMPOUND, LATE_WORDS))]
         findings += [Finding(Effect.UNREADABLE, reason) for reason in part.unreadable]
         findings += _assignments(part, context) + [finding for redirect in part.redirects for finding in view.redirect(redirect)]
         if part.words and context.confined:
@@ -141,6 +148,7 @@ def effects_of(parts: list[SimpleCommand], context: CommandContext) -> list[tupl
         if prints_environment and part.name in _HAVE_PATTERNS and any(map(names_secret_variable, _patterns(part))):
             findings.append(Finding(Effect.READS_SECRETS, "searches the environment for secrets"))
         judged.append((part, list(dict.fromkeys(findings))))
+        made |= _temporary_files(view) if context.confined else set()
     if context.confined:
         return judged
     if any(finding.effect == Effect.CREATES for _, findings in judged for finding in findings):
@@ -171,8 +179,20 @@ def _deletes_folders(part: SimpleCommand) -> bool:
     return (part.name == "rm" and recursive and is_relative) or (part.name == "find" and "-delete" in texts)
 
 
-def _with_temporary_names(parts: list[SimpleCommand]) -> list[SimpleCommand]:
-    """Replace variables that the same line sets once, to what `mktemp` prints, by a name in /tmp."""
+def _temporary_files(view: CommandView) -> set[str]:
+    """The temporary files and folders that a command creates, as far as its words name them. Appending to a file does not create it."""
+    words = [word for word in view.words if not word.text.startswith("-")]
+    if view.name in ("cp", "mv", "install", "rsync"):
+        words = words[-1:]
+    elif view.name not in ("touch", "mkdir", "tee") or {"-a", "--append"} & {word.text for word in view.words}:
+        words = []
+    words += [redirect.target for redirect in view.part.redirects if redirect.operator in (">", ">|", "&>", ">&")]
+    paths = {path for word in words if word.plain and len(word.text) < 4096 for path in view.paths(word)}
+    return {path for path in paths if view.context.is_temporary(path) and not view.context.inside(path) and path != "/tmp"}
+
+
+def _with_temporary_names(parts: list[SimpleCommand]) -> tuple[list[SimpleCommand], set[str]]:
+    """Replace variables that the same line sets once, to what `mktemp` prints, by a name in /tmp. Return also their names."""
     assigned = [name for part in parts for name, _ in part.assigned]
     names = {
         name
@@ -182,7 +202,7 @@ def _with_temporary_names(parts: list[SimpleCommand]) -> list[SimpleCommand]:
     }
     names -= {word.text for part in parts for word in part.words}
     if not names or any(COMPOUND in part.doubts for part in parts):
-        return parts
+        return parts, set()
 
     def known(word: Word) -> Word:
         found = None if word.known else re.fullmatch(r"\"?\$(?:(\w+)|\{(\w+)\})\"?(/[\w.-]+)?\"?", word.text)
@@ -195,7 +215,7 @@ def _with_temporary_names(parts: list[SimpleCommand]) -> list[SimpleCommand]:
             redirects=tuple(redirect._replace(target=known(redirect.target)) for redirect in part.redirects),
         )
         for part in parts
-    ]
+    ], names
 
 
 def _with_found_names(parts: list[SimpleCommand]) -> list[SimpleCommand]:
@@ -257,6 +277,8 @@ def _assignments(part: SimpleCommand, context: CommandContext) -> list[Finding]:
     """Report assignments that may change what runs. A lower-case variable without a command is only used by the shell."""
     findings = []
     for name, value in part.assigned:
+        if context.confined and value.plain and re.fullmatch(_HARMLESS_VALUES, f"{name}={value.text}"):
+            continue
         if not value.plain or (not injects(name) and "/" in value.text):
             findings.append(Finding(Effect.INJECTION, f"sets {name} to a path, or to a value that is only known when it runs"))
         elif injects(name) and (part.words or not name.islower() or context.has_variable(name)):
@@ -311,7 +333,7 @@ def _program_in_sandbox(view: CommandView) -> list[Finding]:
             found.append(Finding(Effect.READS_OUTSIDE, f"runs {path}, which is not part of the sandbox"))
     if os.path.dirname(view.part.name) == "/etc/init.d":
         found.append(Finding(Effect.PROCESSES, f"'{view.part.name}' affects other processes or services"))
-    found += rules.delivers(view)
+    found += [*rules.delivers(view), *rules.discards_data(view)]
     return found + ([Finding(Effect.LISTENS, "waits for connections")] if rules.listens(view) else [])
 
 

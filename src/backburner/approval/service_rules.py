@@ -45,6 +45,20 @@ _REFUSED = {
     "helm": r"--kube.*|--registry-config.*|--repository-.*",
     "kubectl": r"--kubeconfig.*|-s|--server.*|--token.*|--as.*|--username.*|--password.*|--raw.*|--certificate.*|--client.*|--insecure.*|.*template-file.*|.*-file=.*",
 }
+# What `gh api` shows of a repository besides the content of its files, and the options with which it only asks.
+_GH_API = (
+    r"/?(rate_limit|user|repos/[\w.{}-]+/[\w.{}-]+(/(pulls|issues|commits|compare|actions/(runs|jobs|workflows)|check-(runs|suites)|status(es)?"
+    r"|branches|releases|tags|labels|milestones|comments)(/[\w.{}/:~^-]*)?)?)(\?[\w.=&%+:-]*)?"
+)
+_GH_API_FLAGS = r"--paginate|--slurp|-i|--include|--jq=.*"
+_GH_API_VALUES = {
+    "-q": r"(?s).*",
+    "--jq": r"(?s).*",
+    "--cache": r"\w+",
+    "-X": "GET",
+    "--method": "GET",
+    "-H": r"(?i)(accept|x-github-api-version): ?[\w./+=; -]+",
+}
 _CREDENTIALS = {"gh": "~/.config/gh", "docker": "~/.docker", "kubectl": "~/.kube", "helm": "~/.kube"}
 
 
@@ -61,6 +75,9 @@ def service(view: CommandView) -> Iterator[Finding]:
         words = ["compose", *_without_file_of_project(view, words[1:])]
     if name == "helm" and words[:1] and words[0] in _HELM_IS_LOCAL:
         yield Finding(Effect.PROJECT_CODE, f"helm {words[0]} uses no network")
+        return
+    if name == "kubectl" and _only_prints_objects(words):
+        yield Finding(Effect.PROJECT_CODE, f"kubectl {words[0]} uses no network")
         return
     if name == "docker" and words[:2] == ["compose", "config"] and _shows_no_settings(view, words[2:]):
         yield Finding(Effect.PROJECT_CODE, "docker compose config uses no network")
@@ -93,6 +110,8 @@ def _reads(name: str, words: list[str]) -> bool:
     verb, second = [*words, "", ""][:2]
     if name == "gh" and verb == "browse":
         return bool({"-n", "--no-browser"} & set(words))
+    if name == "gh" and verb == "api":
+        return _only_gets(words[1:])
     if name == "gh":
         return second in _GH.get(verb, "").split()
     if name == "helm":
@@ -106,6 +125,31 @@ def _reads(name: str, words: list[str]) -> bool:
     if verb != "logs" and any(re.match(r"-[a-zA-Z]*[fk]|--(filename|kustomize)", word) for word in words):
         return False  # the objects are named in a file, and may be secrets
     return second in _KUBECTL[verb].split() if verb in _KUBECTL else verb in _KUBECTL_READS
+
+
+def _only_gets(words: list[str]) -> bool:
+    """Whether `gh api` with these words only shows something of one repository. Fields would make it send a change."""
+    paths, rest = [], iter(words)
+    for word in rest:
+        if word in _GH_API_VALUES:
+            if not re.fullmatch(_GH_API_VALUES[word], next(rest, "\0")):
+                return False
+        elif not word.startswith("-"):
+            paths.append(word)
+        elif not re.fullmatch(_GH_API_FLAGS, word):
+            return False
+    return len(paths) == 1 and re.fullmatch(_GH_API, paths[0]) is not None and ".." not in paths[0]
+
+
+def _only_prints_objects(words: list[str]) -> bool:
+    """Whether kubectl only prints objects that it makes from its words and from folders of the project. With `-f` it would ask the cluster."""
+    if words[:1] == ["kustomize"]:
+        return not any(re.search(r"://|[?@]|^[\w-]+(\.[\w-]+)+/", word) for word in words)
+    return (
+        words[:1] in (["create"], ["run"])
+        and "--dry-run=client" in words
+        and not any(re.match(r"-[a-zA-Z]*[fk]|--(filename|kustomize)", word) for word in words)
+    )
 
 
 def _shows_no_settings(view: CommandView, options: list[str]) -> bool:

@@ -17,6 +17,7 @@ _MAX_DEPTH = 12
 _MAX_TREE_DEPTH = 200
 _CRASHES_PARSER = r"\{[\d.]*[^\x00-\xff]"  # tree-sitter-bash looks such a character up in a table of 256 and can crash
 COMPOUND = "the line contains loops or conditions"  # a doubt that does not matter in a sandbox
+LATE_WORDS = "words of the command follow a redirect"  # the same
 
 
 class Word(NamedTuple):
@@ -81,7 +82,12 @@ def parse(line: str, depth: int = 0) -> list[SimpleCommand]:
     if "<<" in line:  # the parser loses words before some here-documents
         line = simple_shell.without_documents(line)
     tree = _parser().parse(line.encode("utf-8", "surrogateescape"))
-    parts = list(_visit(tree.root_node, 0))
+    doubts: tuple[str, ...] = ()
+    if "<<" in line and tree.root_node.has_error and (shorter := simple_shell.without_continued_documents(line)) != line:
+        line, doubts = shorter, ("the line goes on after the start of a here-document",)
+        tree = _parser().parse(line.encode("utf-8", "surrogateescape"))
+    parts = list(_visit(tree.root_node, 0, {}))
+    parts += [SimpleCommand(doubts=doubts)] if doubts else []
     if tree.root_node.has_error:
         parts.append(SimpleCommand(unreadable=("the line cannot be parsed reliably",)))
     simple = simple_shell.read(line)
@@ -200,13 +206,20 @@ _TRANSPARENT = frozenset(
 _REDIRECTS = frozenset(("file_redirect", "heredoc_redirect", "herestring_redirect"))
 
 
-def _visit(node: Any, depth: int) -> Iterator[SimpleCommand]:
+def _visit(node: Any, depth: int, late: dict[int, tuple[Word, ...]]) -> Iterator[SimpleCommand]:
+    """`late` has the words that follow the redirects of a command, by the id of its node."""
     if depth > _MAX_TREE_DEPTH:
         yield SimpleCommand(unreadable=("it is nested too deeply",))
         return
     match node.type:
         case "command":
-            yield _command(node)
+            yield _command(node, late.get(node.id, ()))
+        case "redirected_statement" if words := tuple(_words_after_redirects(node)):
+            if command := _last_command(node.named_children[0]):
+                late[command.id] = words
+            # Without a command before them, and for dash after `&>`, they are a command.
+            if command is None or any(child.type.startswith("&>") for redirect in node.named_children for child in redirect.children):
+                yield SimpleCommand(words, doubts=(LATE_WORDS,))
         case "variable_assignment":
             yield SimpleCommand(assigned=(_assignment(node),))
         case "declaration_command":
@@ -216,7 +229,8 @@ def _visit(node: Any, depth: int) -> Iterator[SimpleCommand]:
         case "unset_command":
             yield SimpleCommand((Word(":"),))
         case "function_definition":
-            yield SimpleCommand(doubts=("it defines a function, which can replace any later command",))
+            endless = ("it defines a function that starts itself again and again",) if _multiplies(node) else ()
+            yield SimpleCommand(doubts=("it defines a function, which can replace any later command",), unreadable=endless)
         case "heredoc_redirect" | "herestring_redirect":
             pass
         case "file_redirect":
@@ -229,12 +243,44 @@ def _visit(node: Any, depth: int) -> Iterator[SimpleCommand]:
         # the assignments and redirects of a command belong to it; only their children are visited
         if node.type in ("command", "declaration_command") and child.type in ("variable_assignment", "file_redirect"):
             for inner in child.named_children:
-                yield from _visit(inner, depth + 1)
+                yield from _visit(inner, depth + 1, late)
         else:
-            yield from _visit(child, depth + 1)
+            yield from _visit(child, depth + 1, late)
 
 
-def _command(node: Any) -> SimpleCommand:
+def _multiplies(function: Any) -> bool:
+    """Whether a function starts itself in the background, or twice in a pipeline. Processes are limited, but not for root."""
+    name = function.child_by_field_name("name")
+    nodes, calls = [function], []
+    while nodes:
+        node = nodes.pop()
+        if node.type == "command" and (called := node.child_by_field_name("name")) and name and called.text == name.text:
+            calls.append(node)
+        nodes += node.named_children
+    pipelines = [call.parent.id for call in calls if call.parent.type == "pipeline"]
+    statements = [call.parent if call.parent.type in ("pipeline", "list", "redirected_statement") else call for call in calls]
+    is_background = any(statement.next_sibling and statement.next_sibling.type == "&" for statement in statements)
+    return is_background or len(pipelines) > len(set(pipelines))
+
+
+def _words_after_redirects(node: Any) -> Iterator[Word]:
+    """The words after redirects and here-documents, which the parser takes for a part of these. The shell gives them to the command."""
+    for child in node.named_children:
+        if child.type == "file_redirect":
+            yield from map(_word, _targets(child)[0 if _closes(child) else 1 :])
+        elif child.type == "heredoc_redirect":
+            yield from map(_word, child.children_by_field_name("argument"))
+            yield from _words_after_redirects(child)
+
+
+def _last_command(node: Any) -> Any:
+    """The command that the redirects after a list or a pipeline belong to; None if it is something else."""
+    while node.type in ("list", "pipeline", "negated_command") and node.named_children:
+        node = node.named_children[-1]
+    return node if node.type == "command" else None
+
+
+def _command(node: Any, late: tuple[Word, ...]) -> SimpleCommand:
     words, assigned, redirects = [], [], []
     for child in node.named_children:
         match child.type:
@@ -250,7 +296,7 @@ def _command(node: Any) -> SimpleCommand:
                 pass
             case _:
                 words.append(_word(child))
-    return SimpleCommand(tuple(words), tuple(assigned), tuple(redirects))
+    return SimpleCommand((*words, *late), tuple(assigned), tuple(redirects), doubts=(LATE_WORDS,) if late else ())
 
 
 def _assignment(node: Any) -> tuple[str, Word]:
@@ -260,8 +306,19 @@ def _assignment(node: Any) -> tuple[str, Word]:
 
 def _redirect(node: Any) -> Redirect:
     operator = next((_node_text(child) for child in node.children if not child.is_named), "?")
-    targets = [child for child in node.named_children if child.type != "file_descriptor"]
-    return Redirect(operator, _word(targets[0]) if len(targets) == 1 else Word(_node_text(node), known=False))
+    if _closes(node):
+        return Redirect(operator.removesuffix("-"), Word("-"))
+    targets = _targets(node)
+    return Redirect(operator, _word(targets[0]) if targets else Word(_node_text(node), known=False))
+
+
+def _targets(node: Any) -> list[Any]:
+    """The target of a redirect, and the words after it."""
+    return [child for child in node.named_children if child.type != "file_descriptor"]
+
+
+def _closes(node: Any) -> bool:
+    return any(child.type in (">&-", "<&-") for child in node.children)
 
 
 def _node_text(node: Any) -> str:

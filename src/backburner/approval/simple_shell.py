@@ -43,6 +43,9 @@ _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _DOCUMENT = r"\"\$\(cat <<'([A-Z]{2,20})'\n((?:(?!\1).*\n)*)\1\n\)\""
 # The same as the input of a command. It is the last part of its line, and no line of it ends like one that could be joined with the next.
 _INPUT_DOCUMENT = r"<<'([A-Z]{2,20})'\n(?:(?!\1)(?:.*[^\\\n])?\n)*\1(?=\n|$)"
+# The start of one whose line goes on, and its text with the end. Without quotes, only text without expansions is read.
+_OPENED_DOCUMENT = r"<<(['\"]?)([A-Z][A-Z0-9_]{1,20})\1(?=[ \t;|&>\n])"
+_REST_OF_DOCUMENT = r"\n(?:(?!%s)(?:%s*[^\\\n%s])?\n)*%s(?=\n|$)"
 _WORD_ENDS = " \t\n;|&<>"
 
 
@@ -90,12 +93,30 @@ def without_documents(line: str) -> str:
     return line
 
 
-def _read(line: str, *, compound: bool, documents: list[tuple[int, int]] | None = None) -> list[Simple]:
-    """`documents` gets the places of the here-documents."""
+def without_continued_documents(line: str) -> str:
+    """The same for a line that also has commands or redirects after the start of a here-document."""
+    documents: list[tuple[int, int]] = []
+    try:
+        _read(line, compound=True, documents=documents, continued=True)
+    except _NotSimple:
+        return line
+    for start, end in sorted(documents, reverse=True):
+        line = line[:start] + line[end:]
+    return line
+
+
+def _read(line: str, *, compound: bool, documents: list[tuple[int, int]] | None = None, continued: bool = False) -> list[Simple]:
+    """`documents` gets the places of the here-documents. `continued`: their lines may go on after their starts."""
     commands, current, index = [], Simple([], [], []), 0
+    opened: re.Match[str] | None = None
     while index < len(line):
         c, two = line[index], line[index : index + 2]
-        if c in " \t":
+        if opened and "\n" in line[opened.end() : index]:
+            raise _NotSimple
+        if opened and c == "\n":
+            index = _after_document(line, index, opened, documents)
+            opened = None
+        elif c in " \t":
             index += 1
         elif compound and current == Simple([], [], []) and (loop := re.compile(_FOR).match(line, index)):
             words = ("seq", *loop.group(2).split()) if loop.group(2) else ()
@@ -113,6 +134,8 @@ def _read(line: str, *, compound: bool, documents: list[tuple[int, int]] | None 
             index = text.end()
             if documents is not None:
                 documents.append(text.span())
+        elif continued and not opened and (found := re.compile(_OPENED_DOCUMENT).match(line, index)):
+            opened, index = found, found.end()
         elif matched := re.compile(r"\d?(>>|>|<)").match(line, index):
             index = _redirect(line, matched.end(), matched.group(1), current)
         else:
@@ -122,8 +145,21 @@ def _read(line: str, *, compound: bool, documents: list[tuple[int, int]] | None 
                 raise _NotSimple
             if not is_keyword or token.text not in _BEFORE_COMMANDS | _AFTER_COMMANDS:
                 _add(current, token)
+    if opened:
+        raise _NotSimple
     commands.append(current)
     return [command for command in commands if command != Simple([], [], [])]
+
+
+def _after_document(line: str, index: int, opened: "re.Match[str]", documents: list[tuple[int, int]] | None) -> int:
+    """The end of the here-document whose text begins in the next line."""
+    quote, end = opened.groups()
+    text = re.compile(_REST_OF_DOCUMENT % (end, "." if quote else r"[^\\$`\n]", "" if quote else "$`", end)).match(line, index)
+    if not text:
+        raise _NotSimple
+    if documents is not None:
+        documents += [opened.span(), text.span()]
+    return text.end()
 
 
 def _add(current: Simple, token: Token) -> None:

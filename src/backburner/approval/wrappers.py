@@ -197,12 +197,26 @@ def count_option_words(text: str, options: Options) -> int:
 
 
 def _shell(part: SimpleCommand, name: str, words: tuple[Word, ...], depth: int) -> Iterator[SimpleCommand]:
-    """Parse the line of `sh -c LINE` if `-c` is the first option. Scripts and other options are handled by `programs`."""
-    if len(words) < 2 or not words[0].plain or words[0].text not in ("-c", "-ec", "-ce", "-lc"):
+    """Parse the line of `sh -c LINE`, also after other options. Scripts are handled by `programs`."""
+    if (index := _shell_line(words)) is None:
         return
     if name not in ("sh", "dash", "bash"):
         yield SimpleCommand(part.words, (), (), part.inside, (f"{name} has its own syntax",))
-    yield from _shell_text(part, f"{name} -c", words[1:2], depth)
+    if index > 1:
+        yield SimpleCommand(part.words, (), (), part.inside, (f"{name} has options that are not checked",))
+    yield from _shell_text(part, f"{name} -c", words[index : index + 1], depth)
+
+
+def _shell_line(words: tuple[Word, ...]) -> int | None:
+    """Where the line of `sh -c LINE` is: after all options. None if there is none, or an option is only known when it runs."""
+    index, is_line = 0, False
+    while index < len(words) and words[index].plain and re.fullmatch(r"[-+][a-zA-Z]+|--[a-z-]+", words[index].text):
+        option = words[index].text
+        is_line = is_line or re.fullmatch(r"-[a-zA-Z]*c[a-zA-Z]*", option) is not None
+        takes_value = option in ("--rcfile", "--init-file") or re.fullmatch(r"[-+][a-zA-Z]*[oO]", option)
+        index += 2 if takes_value else 1
+    index += words[index : index + 1] == (Word("--"),)
+    return index if is_line and index < len(words) else None
 
 
 def _shell_text(part: SimpleCommand, via: str, words: tuple[Word, ...], depth: int) -> Iterator[SimpleCommand]:
