@@ -1,5 +1,6 @@
 """The process that starts sandboxed commands in namespaces of its own: what they cannot do, and what happens when it is killed or cannot work."""
 
+import errno
 import json
 import os
 import shutil
@@ -59,6 +60,13 @@ def start(home_cli: HomeCli, name: str, code: int) -> str:
     lines = f"echo {name} >> runs\nwhile [ ! -e go ]; do sleep 0.02; done\necho done\nexit {code}\n"
     (home_cli.cwd / "held.sh").write_text(lines)
     return home_cli.ok("run", "--", "sh", "held.sh").strip()
+
+
+def kill_everything(home_cli: HomeCli, starter: ProcessId) -> None:
+    """Kill all processes of Backburner but the shim."""
+    for process in (*home_cli.processes("backburner-keeper"), home_cli.engine, *home_cli.log_writers, starter):
+        assert process
+        processes.send(process, signal.SIGKILL)  # the starter may have ended by itself
 
 
 @contextmanager
@@ -168,8 +176,7 @@ def test_a_command_runs_once_if_processes_are_killed_before_it_starts(home_cli: 
 def test_a_command_that_ends_while_nothing_of_ours_runs_is_recorded_later(home_cli: HomeCli, starter: ProcessId) -> None:
     task_id = start(home_cli, "x", 7)
     wait_until(lambda: runs(home_cli) == ["x"], "it to run")
-    for process in (*home_cli.processes("backburner-keeper"), home_cli.engine, *home_cli.log_writers, starter):
-        assert process and processes.send(process, signal.SIGKILL)
+    kill_everything(home_cli, starter)
     (home_cli.cwd / "go").touch()
     wait_until(lambda: not home_cli.processes("held.sh"), "it to end")
     ended_at = time.time()
@@ -185,8 +192,7 @@ def test_the_background_of_a_command_ends_with_it_while_nothing_of_ours_runs(hom
     (home_cli.cwd / "held.sh").write_text("sleep 600 &\necho x >> runs\nwhile [ ! -e go ]; do sleep 0.02; done\n")
     task_id = home_cli.ok("run", "--", "sh", "held.sh").strip()
     wait_until(lambda: runs(home_cli) == ["x"], "it to run")
-    for process in (*home_cli.processes("backburner-keeper"), home_cli.engine, *home_cli.log_writers, starter):
-        assert process and processes.send(process, signal.SIGKILL)
+    kill_everything(home_cli, starter)
     (home_cli.cwd / "go").touch()
     wait_until(lambda: not home_cli.processes("600"), "what it has started to end")
     assert home_cli.cli("wait", task_id, "--timeout", "30").returncode == 0
@@ -232,8 +238,147 @@ def namespace_depth(pid: int) -> int:
     return len(next(line for line in lines if line.startswith("NSpid:")).split()) - 1
 
 
+PASSES_FOLDER = """
+import os, socket, sys, time
+if sys.argv[1] == "pass":
+    there = socket.socket(socket.AF_UNIX)
+    there.connect("/tmp/folder.sock")
+    socket.send_fds(there, [b"x"], [os.open(".", os.O_PATH)])
+    there.recv(1)
+else:
+    here = socket.socket(socket.AF_UNIX)
+    here.bind("/tmp/folder.sock")
+    here.listen()
+    print("listens", flush=True)
+    other, _ = here.accept()
+    _, (folder,), _, _ = socket.recv_fds(other, 10, 1)
+    other.send(b"x")
+    while not os.path.exists("go"):
+        time.sleep(0.02)
+    print(open(os.open(".env", os.O_RDONLY, dir_fd=folder)).read() == "")
+    try:
+        os.open(".git/planted", os.O_WRONLY | os.O_CREAT, dir_fd=folder)
+    except OSError as error:
+        print(error.strerror)
+"""
+
+
+def test_a_folder_that_was_passed_to_another_command_stays_covered(home_cli: HomeCli, starter: ProcessId) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=home_cli.cwd, check=True)
+    (home_cli.cwd / ".env").write_text("KEY=1\n")
+    words = script(home_cli, PASSES_FOLDER)
+    receiver = home_cli.ok("run", "--", *words, "receive").strip()
+    wait_until(lambda: home_cli.log(receiver) == b"listens\n", "the receiver")
+    sender = home_cli.ok("run", "--", *words, "pass").strip()
+    assert home_cli.cli("wait", sender, "--timeout", "30").returncode == 0, home_cli.log(sender)
+    (home_cli.cwd / "go").touch()
+    assert home_cli.cli("wait", receiver, "--timeout", "30").returncode == 0, home_cli.log(receiver)
+    assert home_cli.uses_sandbox_starter(sender) and home_cli.uses_sandbox_starter(receiver)
+    assert home_cli.log(receiver).decode().splitlines() == ["listens", "True", "Read-only file system"]
+    assert not (home_cli.cwd / ".git/planted").exists()
+
+
+PASSES_SOCKET = """
+import os, socket, sys, time
+if sys.argv[1] == "pass":
+    server = socket.create_server(("127.0.0.1", 8080))
+    there = socket.socket(socket.AF_UNIX)
+    there.connect("/tmp/socket.sock")
+    socket.send_fds(there, [b"x"], [server.fileno()])
+    there.recv(1)
+elif sys.argv[1] == "receive":
+    here = socket.socket(socket.AF_UNIX)
+    here.bind("/tmp/socket.sock")
+    here.listen()
+    print("listens", flush=True)
+    other, _ = here.accept()
+    _, (server,), _, _ = socket.recv_fds(other, 10, 1)
+    other.send(b"x")
+    while not os.path.exists("go"):
+        time.sleep(0.02)
+else:
+    print(socket.socket().connect_ex(("127.0.0.1", 8080)))
+"""
+
+
+def test_a_command_does_not_reach_a_server_of_another_one(home_cli: HomeCli, starter: ProcessId) -> None:
+    words = script(home_cli, PASSES_SOCKET)
+    receiver = home_cli.ok("run", "--", *words, "receive").strip()
+    wait_until(lambda: home_cli.log(receiver) == b"listens\n", "the receiver")
+    sender = home_cli.ok("run", "--", *words, "pass").strip()
+    assert home_cli.cli("wait", sender, "--timeout", "30").returncode == 0, home_cli.log(sender)
+    third = home_cli.ok("run", "--", *words, "connect").strip()
+    home_cli.cli("wait", third, "--timeout", "30")
+    (home_cli.cwd / "go").touch()
+    home_cli.cli("wait", receiver, "--timeout", "30")
+    assert home_cli.uses_sandbox_starter(third) and home_cli.log(third) == f"{errno.ECONNREFUSED}\n".encode()
+
+
+def test_a_port_that_a_command_has_used_is_free_for_the_next(home_cli: HomeCli, starter: ProcessId) -> None:
+    text = """
+import socket
+server = socket.socket()
+server.bind(("127.0.0.1", 9000))
+server.listen()
+client = socket.create_connection(("127.0.0.1", 9000))
+server.accept()[0].close()
+client.recv(1)
+"""
+    for _ in range(3):
+        run(home_cli, text)
+
+
+def started_directly(tmp_path: Path, text: str, *words: str) -> tuple[bytes, bytes]:
+    """Start a shell with this script in a small sandbox; returns its output and what was reported."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    report, other_end = socket.socketpair()
+    (tmp_path / "script").write_text(text)
+    with ours, theirs, report, other_end, open(tmp_path / "output", "w+b") as output, open(tmp_path / "script", "r+b") as commands:
+        exit_file = os.memfd_create("exit")
+        process = subprocess.Popen([sys.executable, "-IS", sandbox_starter.__file__], stdin=theirs)
+        theirs.close()
+        assert ours.recv(1024) == sandbox_starter.READY
+        system = [word for name in ("usr", "bin", "lib", "lib64") for word in ("--ro-bind-try", f"/{name}", f"/{name}")]
+        own = ("--dev", "/dev", "--proc", "/proc", *words)
+        request = sandbox_starter.request(1, "project", system, own, {"PATH": os.defpath}, ())
+        files = (other_end.fileno(), other_end.fileno(), output.fileno(), output.fileno(), commands.fileno(), exit_file)
+        socket.send_fds(ours, [request], files)
+        os.close(exit_file)
+        while not ours.recv(1024).startswith(sandbox_starter.GONE):
+            pass
+        report.setblocking(False)
+        try:
+            reported = report.recv(64)
+        except BlockingIOError:
+            reported = b""
+        ours.close()
+        assert process.wait(20) == 0
+    return (tmp_path / "output").read_bytes(), reported
+
+
+def test_a_first_process_never_sees_the_processes_of_the_machine(tmp_path: Path) -> None:
+    for _ in range(5):
+        output, _ = started_directly(tmp_path, "echo /proc/[0-9]*\nread -r prepared <&8\necho /proc/[0-9]*\n")
+        early, late = output.decode().splitlines()
+        assert early in ("/proc/[0-9]*", "/proc/1") and late == "/proc/1"
+
+
+def test_a_folder_that_is_a_link_into_the_machine_is_not_entered(tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/key").write_text("secret")
+    (tmp_path / "project").mkdir()
+    for target in (f"/proc/self/root{tmp_path}/outside", f"/proc/1/root{tmp_path}/outside", f"{tmp_path}/outside"):
+        (tmp_path / "project/sub").unlink(missing_ok=True)
+        (tmp_path / "project/sub").symlink_to(target)
+        project = str(tmp_path / "project")
+        output, reported = started_directly(
+            tmp_path, "read -r prepared <&8\ncat key\n", "--bind", project, project, "--chdir", f"{project}/sub"
+        )
+        assert b"could not be prepared" in output and b"secret" not in output and reported == b"1\n", target
+
+
 def test_a_command_that_needs_bubblewrap_gets_it(home_cli: HomeCli, starter: ProcessId) -> None:
-    for options in (("--stdin",), ("--tty",), ("--nice", "1"), ("--env", "IFS=x"), ("--env", f"LARGE={'x' * 100_000}")):
+    for options in (("--stdin",), ("--tty",), ("--nice", "1"), ("--env", "IFS=x"), ("--env", "BASHOPTS=x")):
         task_id = home_cli.ok("run", *options, "--", "true").strip()
         home_cli.cli("wait", task_id)
         assert (home_cli.uses_sandbox_starter(task_id), home_cli.status(task_id)["status"]) == (False, "completed"), options

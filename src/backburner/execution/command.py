@@ -202,7 +202,7 @@ class CommandExecutor:
     def _start_inside(self, work: ClaimedRun, confinement: Confinement) -> OutputPipe | None:
         """Have the sandbox starter start the shim of the command. None if it cannot do this now."""
         folder = self._home.folder(work.run.folder)
-        if shim.has_special_names(confinement.variables):
+        if not shim.can_export(confinement.variables):
             return None
         pipe, *opened = new_pipe(f"{folder}/{NAME}", self.output_cap)
         pipe.kind, pipe.header = INSIDE, log_header(work)
@@ -210,7 +210,7 @@ class CommandExecutor:
             request = self._starter.request(pipe, sandbox_from(str(work.run.sandbox)).project, confinement)
             if request is not None:
                 output, report = opened
-                opened.append(commands := in_memory(shim.inside_script(work.task, self._files)))
+                opened.append(commands := in_memory(shim.inside_script(work.task, self._files, confinement.variables)))
                 opened.append(exit_file := shim.prepare_inside(folder, confinement.kept))
                 fcntl.flock(exit_file, fcntl.LOCK_EX)  # until the request was handled
                 streams = sandbox_starter.Streams(report, pipe.shim, pipe.reader, output, commands, exit_file)

@@ -40,12 +40,13 @@ _NEW_MOUNTS, _NEW_IPC, _NEW_USER, _NEW_PIDS, _NEW_NETWORK = 0x20000, 0x8000000, 
 _MS_SLAVE, _MS_RECURSIVE = 0x80000, 0x4000
 _PR_CAPBSET_READ, _PR_CAPBSET_DROP, _PR_SET_SECUREBITS, _PR_SET_NO_NEW_PRIVS = 23, 24, 28, 38
 _NO_ROOT = 0x1 | 0x2 | 0x4 | 0x8  # user 0 gets no capabilities from programs, nor keeps any; both locked
-_GET_PID_NAMESPACE = 0xFF05  # of a pidfd
+_GET_MOUNT_NAMESPACE, _GET_PID_NAMESPACE = 0xFF03, 0xFF05  # of a pidfd
+_MAX_KEPT_NAMESPACES = 64  # of a project; each may hold what its command has left in memory
 _SET_FLAGS, _UP = 0x8914, 0x1  # of network devices
 _MAX_IDLE_NETWORKS = 8
 _REPORT_SECONDS = 0.01  # a first process that ends earlier is not reported as started
 _MAX_SYSTEM_SECONDS = 5.0  # after which the system is looked at again: what an overlay shows of a changed folder is undefined
-_TRIAL_SYSTEM = "\0".join(word for name in ("usr", "bin", "lib", "lib64") for word in ("--ro-bind-try", f"/{name}", f"/{name}"))
+_TRIAL_SYSTEM = [word for name in ("usr", "bin", "lib", "lib64") for word in ("--ro-bind-try", f"/{name}", f"/{name}")]
 _TRIAL_SCRIPT = f"read -r prepared <&{PREPARED} && [ -d /proc/1 ] && echo works >&{REPORT}\n"
 
 
@@ -67,9 +68,8 @@ def request(
 
     The arguments use the open files after `Streams` by these numbers.
     """
-    same = "\0".join(system)
-    head = (str(number), project or "", " ".join(map(str, numbers)), str(len(same)), str(len(environment)), same)
-    return os.fsencode("\0".join((*head, *[f"{name}={value}" for name, value in environment.items()], *words)))
+    head = (str(number), project or "", " ".join(map(str, numbers)), str(len(system)), str(len(environment)))
+    return os.fsencode("\0".join((*head, *system, *[f"{name}={value}" for name, value in environment.items()], *words)))
 
 
 def enter_user_namespace() -> None:
@@ -102,6 +102,7 @@ class _Network:
         self._function: Callable[[], tuple[int, int]] | None = None
         self._result = 0, 0
         self._error: BaseException | None = None
+        self._thread = 0
         _thread.start_new_thread(self._serve, ())
         self._wait()
 
@@ -122,8 +123,18 @@ class _Network:
             raise error
         return self._result
 
+    @property
+    def is_unused(self) -> bool:
+        """Whether nothing is left of the last command: no socket that was passed to another one, and no connection that holds a port."""
+        with open(f"/proc/self/task/{self._thread}/net/sockstat", encoding="ascii") as file:
+            text = file.read()
+        return "sockets: used 0\n" in text and " tw 0 " in text
+
     def _serve(self) -> None:
+        self._thread = _thread.get_native_id()
         self._run(_enter_network)
+        if self._error:
+            return
         self._wanted.acquire()
         while function := self._function:
             _thread.start_new_thread(self._run, (function,))
@@ -142,7 +153,12 @@ def _enter_network() -> tuple[int, int]:
     device = _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM)
     fcntl.ioctl(device, _SET_FLAGS, struct.pack("16sH14x", b"lo", _UP))
     device.close()
-    empty = mounts.new("tmpfs", [("mode", "555")], mounts.READ_ONLY)
+    empty = mounts.new("tmpfs", [("mode", "555")])
+    # Who does not see a whole /proc may not mount another one. This one is covered as soon as a thread has entered a sandbox.
+    os.mkdir("proc", dir_fd=empty)
+    processes = mounts.copy("/proc", mounts.ORDINARY | mounts.READ_ONLY)
+    mounts.attach(processes, empty, "proc")
+    os.close(processes)
     mounts.leave_all_others(empty)
     os.close(empty)
     seccomp.install(seccomp.inside_namespaces())
@@ -155,33 +171,48 @@ class Starter:
     def __init__(self) -> None:
         self.running: dict[int, tuple[int, _Network]] = {}  # by the pidfd of the first process: the number of the request
         self._idle: list[_Network] = []
-        self._system: tuple[str, SystemTree, float] | None = None
+        # The mount namespaces of commands, by project, as long as another command of it runs: when a namespace ends, its mounts are separated. A
+        # command that was passed an open folder could then reach what was covered there, such as secrets and the git folder.
+        self._namespaces: dict[str, list[int]] = {}
+        self._system: tuple[Sequence[str], SystemTree, float] | None = None
         self._umask = os.umask(0)
 
     def start(self, text: str, streams: Streams, passed: Sequence[int]) -> tuple[int, int]:
         """Start the first process of a sandbox; returns its pid and a pidfd of it. The descriptors stay open."""
-        number, project, numbers, size, count, rest = text.split("\0", 5)
-        words = rest[int(size) + 1 :].split("\0")
-        environment = dict([entry.split("=", 1) for entry in words[: int(count)]])
+        number, project, numbers, shared, variables, *words = text.split("\0")
+        same, first = int(shared), int(shared) + int(variables)
+        environment = dict([entry.split("=", 1) for entry in words[same:first]])
         named = dict(zip(map(int, numbers.split()), passed, strict=True))
-        tree = SandboxTree(words[int(count) :], named, self._system_tree(rest[: int(size)]))
+        tree = SandboxTree(words[first:], named, self._system_tree(words[:same]))
         try:
             network = self._network(project)
             try:
                 pid, process = self._start(tree, network, environment, streams)
             except BaseException:
-                self._idle.append(network)
+                network.close()  # what has begun may still use it
                 raise
         finally:
             tree.close()
         self.running[process] = int(number), network
         return pid, process
 
+    def _keep_namespace(self, process: int, project: str) -> None:
+        kept = self._namespaces.setdefault(project, [])
+        kept.append(fcntl.ioctl(process, _GET_MOUNT_NAMESPACE))
+        if len(kept) > _MAX_KEPT_NAMESPACES:
+            os.close(kept.pop(0))
+
     def end(self, process: int) -> int:
         """Handle the end of a first process; returns the number of its request."""
         os.close(process)
         number, network = self.running.pop(process)
-        self._idle.append(network)
+        if not any(other.project == network.project for _, other in self.running.values()):
+            for namespace in self._namespaces.pop(network.project, ()):
+                os.close(namespace)
+        if network.is_unused:
+            self._idle.append(network)
+        else:
+            network.close()
         if len(self._idle) > _MAX_IDLE_NETWORKS:
             self._idle.pop(0).close()
         return number
@@ -205,13 +236,18 @@ class Starter:
                 OTHER_END: streams.other_end,
                 PREPARED: is_prepared,
             }
-            started = network.call(lambda: _start_inside(tree, environment, descriptors, self._umask))
-            os.pwrite(streams.exit_file, b"s", 0)  # from now on the run counts as begun
-            os.write(prepared, b"\n")
+            pid, process = network.call(lambda: _start_inside(tree, environment, descriptors, self._umask))
+            try:
+                self._keep_namespace(process, network.project)
+                os.pwrite(streams.exit_file, b"s", 0)  # from now on the run counts as begun
+                os.write(prepared, b"\n")
+            except OSError:
+                os.close(process)
+                raise
         finally:
             os.close(is_prepared)
             os.close(prepared)
-        return started
+        return pid, process
 
     def _network(self, project: str) -> _Network:
         found = next((network for network in self._idle if network.project == project), None)
@@ -220,12 +256,12 @@ class Starter:
         self._idle.remove(found)
         return found
 
-    def _system_tree(self, words: str) -> SystemTree:
+    def _system_tree(self, words: Sequence[str]) -> SystemTree:
         if self.forget_system() and self._system and self._system[0] != words:
             self._system[1].close()
             self._system = None
         if self._system is None:
-            self._system = words, SystemTree(words.split("\0")), time.monotonic() + _MAX_SYSTEM_SECONDS
+            self._system = words, SystemTree(words), time.monotonic() + _MAX_SYSTEM_SECONDS
         return self._system[1]
 
 
@@ -233,7 +269,9 @@ def _start_inside(tree: SandboxTree, environment: dict[str, str], descriptors: d
     """Make the namespaces of a sandbox for the calling thread, and start its first process; returns its pid and a pidfd of it."""
     mounts.unshare(_NEW_MOUNTS | _NEW_IPC | _NEW_PIDS)
     mounts.enter(tree.root)
-    os.chdir(tree.cwd)
+    cwd = mounts.open_inside(tree.root, tree.cwd)
+    os.fchdir(cwd)
+    os.close(cwd)
     os.umask(umask)
     pid = os.posix_spawn(
         "/bin/sh",
@@ -244,13 +282,17 @@ def _start_inside(tree: SandboxTree, environment: dict[str, str], descriptors: d
         setsigdef=(_signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGCHLD),
     )
     process = os.pidfd_open(pid)
-    namespace = fcntl.ioctl(process, _GET_PID_NAMESPACE)
-    # Who does not see a whole /proc may not mount another one: the tree has that of the machine until then.
-    processes = mounts.new("proc", [("pidns", namespace)], tree.process_attributes)
-    os.close(namespace)
-    mounts.detach("/proc")
-    mounts.attach(processes, tree.root, "proc")
-    os.close(processes)
+    try:
+        namespace = fcntl.ioctl(process, _GET_PID_NAMESPACE)
+        try:
+            processes = mounts.new("proc", [("pidns", namespace)], tree.process_attributes)
+        finally:
+            os.close(namespace)
+        mounts.attach(processes, tree.root, "proc")
+        os.close(processes)
+    except OSError:
+        os.close(process)
+        raise
     return pid, process
 
 
@@ -278,13 +320,13 @@ def serve(control: _socket.socket, starter: Starter) -> None:
             text, descriptors = _receive(control, buffer)
             if not text:
                 return
-            streams = Streams(*descriptors[: len(Streams._fields)])
             try:
+                streams = Streams(*descriptors[: len(Streams._fields)])
                 pid, process = starter.start(os.fsdecode(text), streams, descriptors[len(streams) :])
                 poller.register(process, select.EPOLLIN)
                 unreported.append(_Unreported(time.monotonic() + _REPORT_SECONDS, starter.running[process][0], pid, process))
             except Exception as error:
-                _fail(streams, error)
+                _fail(descriptors, error)
                 _say(control, b"%s %s" % (GONE, text.partition(b"\0")[0]))
             finally:
                 for number in descriptors:
@@ -317,14 +359,15 @@ def _receive(control: _socket.socket, buffer: bytearray) -> tuple[bytes, list[in
     return bytes(buffer[:size]), [int.from_bytes(passed[at : at + 4], sys.byteorder) for at in range(0, len(passed), 4)]
 
 
-def _fail(streams: Streams, error: Exception) -> None:
+def _fail(descriptors: Sequence[int], error: Exception) -> None:
     """Say in the log why a command was not started, and report an exit code for it."""
     try:
+        streams = Streams(*descriptors[: len(Streams._fields)])
         os.write(streams.output, f"backburner: the sandbox could not be prepared: {error}\n".encode("utf-8", "replace"))
         os.pwrite(streams.exit_file, b"s", 0)
         os.write(streams.report, b"%d\n" % FAILED)
-    except OSError:
-        return  # nobody waits for it any more
+    except (OSError, TypeError):
+        return  # nobody waits for it any more, or not all files have arrived
 
 
 def _try(starter: Starter) -> None:
@@ -333,7 +376,7 @@ def _try(starter: Starter) -> None:
     script, exit_file = os.memfd_create("script"), os.memfd_create("exit")
     os.pwrite(script, _TRIAL_SCRIPT.encode(), 0)
     with open(os.devnull, "r+b", buffering=0) as null:
-        text = request(0, None, _TRIAL_SYSTEM.split("\0"), ("--dev", "/dev", "--proc", "/proc"), {}, ())
+        text = request(0, None, _TRIAL_SYSTEM, ("--dev", "/dev", "--proc", "/proc"), {}, ())
         streams = Streams(theirs.fileno(), null.fileno(), null.fileno(), null.fileno(), script, exit_file)
         _, process = starter.start(os.fsdecode(text), streams, ())
     theirs.close()

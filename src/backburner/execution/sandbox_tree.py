@@ -135,8 +135,8 @@ class SandboxTree:
         self._mount(mounts.copy(self._folder("/run/shm")), f"{place}/shm")
 
     def _add_processes(self, words: Iterator[str]) -> None:
-        """Those of the machine, until the command's namespace exists."""
-        self._mount(mounts.copy("/proc", ORDINARY), next(words))
+        """Only their place: what is mounted there belongs to a namespace that does not exist yet."""
+        self._make_folder(next(words), _FOLDER_MODE)
 
     def _make_read_only(self, words: Iterator[str]) -> None:
         if next(words) != "/proc":

@@ -42,6 +42,7 @@ _BLANK = " " * (MARK_AT + 1)  # written in advance, so that the exit code can be
 
 # Variables that a shell does not pass on unchanged: names that it cannot hold, and names that it uses itself.
 _SPECIAL = re.compile(r"(OPTIND|PPID|IFS|LINENO)$|(?![A-Za-z_][A-Za-z0-9_]*$)", re.ASCII)
+_READ_ONLY = re.compile(r"(SHELLOPTS|E?UID|BASH.*)$", re.ASCII)  # in bash
 _EXEC = "import json,os,sys; e=json.load(open(sys.argv[1])); os.execvpe(sys.argv[2], sys.argv[2:], e)"
 
 
@@ -105,16 +106,18 @@ def prepare_inside(folder: str, kept: str) -> int:
     return _script(f"{folder}/{EXIT}", os.fsencode("\n".join((_BLANK, INSIDE_SANDBOX, run_files.SCRIPT_END, kept, ""))))
 
 
-def inside_script(task: Task, files: int) -> bytes:
+def inside_script(task: Task, files: int, variables: Mapping[str, str]) -> bytes:
     """The script of a shim that is the first process in a sandbox; see sandbox_starter.py.
 
-    It reports the exit code to the log writer, with the time since the machine was started, and waits until the output is in the log.
+    The shim itself is started without the variables of the command, because some of them name code to load, and the sandbox is not complete
+    then. It reports the exit code to the log writer, with the time since the machine was started, and waits until the output is in the log.
     """
     words = shlex.join(_command(task, ends_with_command=True))
     lines = (
         "exec 2>/dev/null",
         f"read -r prepared <&{PREPARED} || exit",
         f"exec {PREPARED}<&-",
+        *(f"export {name}={shlex.quote(value)}" for name, value in variables.items()),
         *_inherited(task, files),
         f"ulimit -w {INSIDE} || ulimit -x {INSIDE}",
         f"({_limits(task)}exec </dev/null 2>&1 {REPORT}>&- {SHIM_READER}<&- {OTHER_END}>&- {words})",
@@ -127,6 +130,11 @@ def inside_script(task: Task, files: int) -> bytes:
 def has_special_names(environment: Mapping[str, str]) -> bool:
     """Whether a shell would not pass on all of these variables unchanged."""
     return any(map(_SPECIAL.match, environment))
+
+
+def can_export(environment: Mapping[str, str]) -> bool:
+    """Whether any shell can set all of these variables."""
+    return not (has_special_names(environment) or any(map(_READ_ONLY.match, environment)))
 
 
 def needs_bubblewrap(task: Task) -> bool:

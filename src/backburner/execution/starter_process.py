@@ -17,6 +17,7 @@ from backburner.system.home import Home
 log = logging.getLogger("backburner")
 
 _RESTART_DELAY = 1.0  # seconds between two starts
+_ANSWER_SECONDS = 10.0  # after which a process that has not handled a request is killed
 
 
 class StarterProcess:
@@ -29,6 +30,7 @@ class StarterProcess:
         self._start_at = 0.0  # not before; infinite if this machine does not permit what it needs
         self._is_ready = False
         self._starts: dict[int, ShimStart] = {}  # by the numbers of their pipes, until their sandboxes have ended
+        self._check: asyncio.TimerHandle | None = None
 
     @property
     def is_ready(self) -> bool:
@@ -42,7 +44,7 @@ class StarterProcess:
         layout, files = confinement.layout, confinement.files
         assert layout
         system, words = (*layout.system, *layout.machine), (*layout.own, *layout.later)
-        request = sandbox_starter.request(pipe.inode, project, system, words, confinement.variables, files)
+        request = sandbox_starter.request(pipe.inode, project, system, words, confinement.environment, files)
         most = sandbox_starter.MAX_DESCRIPTORS - len(sandbox_starter.Streams._fields)
         fits = len(request) <= sandbox_starter.MAX_REQUEST_BYTES and len(files) <= most
         return request if fits else None
@@ -59,6 +61,8 @@ class StarterProcess:
         except OSError:
             return False
         pipe.start = self._starts[pipe.inode] = ShimStart(in_sandbox=True)
+        if self._check is None:
+            self._check = asyncio.get_running_loop().call_later(_ANSWER_SECONDS, self._check_answers, self._unanswered())
         return True
 
     def close(self) -> None:
@@ -71,8 +75,24 @@ class StarterProcess:
         for start in self._starts.values():
             start.report_gone(is_known=False)
         self._starts.clear()
+        if self._check:
+            self._check.cancel()
+            self._check = None
         if self._process:
             self._process.poll()
+
+    def _unanswered(self) -> list[int]:
+        return [number for number, start in self._starts.items() if not start.started.is_set()]
+
+    def _check_answers(self, before: list[int]) -> None:
+        """Kill the process if requests are not handled since the last check, or look again as long as some are not handled."""
+        self._check = None
+        unanswered = self._unanswered()
+        if self._process and not set(before).isdisjoint(unanswered):
+            log.warning("the sandbox starter does not answer and is killed")
+            self._process.kill()
+        elif unanswered:
+            self._check = asyncio.get_running_loop().call_later(_ANSWER_SECONDS, self._check_answers, unanswered)
 
     def _start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -100,24 +120,25 @@ class StarterProcess:
         loop.add_reader(self._control.fileno(), self._on_message)
 
     def _on_message(self) -> None:
-        assert self._control is not None
-        try:
-            received = self._control.recv(1024)
-        except BlockingIOError:
-            return
-        except OSError:
-            received = b""
-        if received == sandbox_starter.READY:
-            self._is_ready = True
-            return
-        kind, _, rest = received.partition(b" ")
-        if kind == sandbox_starter.GONE and (start := self._starts.pop(int(rest), None)):
-            start.report_gone(is_known=True)
-        if kind == sandbox_starter.STARTED and (start := self._starts.get(int(rest.split()[0]))):
-            start.report(log_writer.STARTED, *rest.split()[1:])
-        if kind in (sandbox_starter.GONE, sandbox_starter.STARTED):
-            return
-        if received:
-            log.info("sandboxes are made with bubblewrap: %s", received.decode("utf-8", "replace"))
-            self._start_at = math.inf
-        self.close()
+        while self._control:
+            try:
+                received = self._control.recv(1024)
+            except BlockingIOError:
+                return
+            except OSError:
+                received = b""
+            kind, _, rest = received.partition(b" ")
+            if kind == sandbox_starter.GONE:
+                if start := self._starts.pop(int(rest), None):
+                    start.report_gone(is_known=True)
+            elif kind == sandbox_starter.STARTED:
+                number, *process = rest.split()
+                if start := self._starts.get(int(number)):
+                    start.report(log_writer.STARTED, *process)
+            elif kind == sandbox_starter.READY:
+                self._is_ready = True
+            else:
+                if received:
+                    log.info("sandboxes are made with bubblewrap: %s", received.decode("utf-8", "replace"))
+                    self._start_at = math.inf
+                self.close()

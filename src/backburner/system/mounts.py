@@ -76,12 +76,6 @@ def leave_all_others(mount: int) -> None:
     os.chdir("/")
 
 
-def detach(path: str) -> None:
-    """Remove what is mounted at a path."""
-    if _libc().umount2(os.fsencode(path), _MNT_DETACH):
-        raise _error("umount2")
-
-
 def unshare(flags: int) -> None:
     """Give the calling thread namespaces of its own."""
     if _libc().unshare(flags):
