@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from backburner.core.store_ports import LedgerQueries
 
 
+_END_SECONDS, _END_INTERVAL = 2.0, 0.002  # how long an end that is not in the ledger yet is waited for
 _CHECK_INTERVAL = 1.0  # seconds between two checks whether anything but the published tasks needs an engine
 
 
@@ -47,10 +48,16 @@ class Publisher:
         return run is None or (self._supervisor.is_here(run) and (is_queue(run.runner) or has_no_owner(run)))
 
     def _write_files(self, task: Task, run: Run) -> None:
-        """Write the files of a run, and write them again if its runner has changed it meanwhile: this may have replaced newer files."""
-        written: Run | None = None
-        while run != written:
-            run_files.write(self._home.folder(run.folder), task, run)
+        """Write the files of a run, and write them again if its runner has changed it meanwhile: this may have replaced newer files.
+
+        The runner writes the files of an end before the ledger, so an end that only they have is waited for.
+        """
+        folder, written, deadline = self._home.folder(run.folder), None, time.monotonic() + _END_SECONDS
+        while run != written or (run.state == RunState.RUNNING and run_files.exit_code(folder) is not None and time.monotonic() < deadline):
+            if run == written:
+                time.sleep(_END_INTERVAL)
+            else:
+                run_files.write(folder, task, run)
             written, entry = run, self._ledger_queries.get(task.task_id)
             if entry and entry.run and entry.run.run_id == run.run_id:
                 run = entry.run
