@@ -21,6 +21,7 @@ import backburner
 from backburner.core.models import ProcessId
 from backburner.execution import sandbox_starter
 from backburner.system import processes
+from backburner.system.sandbox_environment import MAX_FILE_BYTES, MAX_PROCESSES
 from backburner.system.sandbox_support import find_support
 
 NO_CAPABILITIES = {f"Cap{kind}": "0000000000000000" for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb")}
@@ -236,6 +237,80 @@ def namespace_depth(pid: int) -> int:
     """In how many pid namespaces a process has a number."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return len(next(line for line in lines if line.startswith("NSpid:")).split()) - 1
+
+
+IN_SHIM = """
+import ctypes, os, socket, time
+libc = ctypes.CDLL(None, use_errno=True)
+def of_shim(number):
+    return libc.syscall(438, os.pidfd_open(1), number, 0)
+"""
+KEEPS_OUTPUT_OPEN = f"""{IN_SHIM}
+socket.send_fds(socket.socket(fileno=of_shim(3)), [b"7 1.0\\n"], [1])
+print("sent", flush=True)
+"""
+FILLS_SOCKET = f"""{IN_SHIM}
+end = of_shim(6)
+os.set_blocking(end, False)
+try:
+    while True:
+        os.write(end, b"x")
+except BlockingIOError:
+    os.set_blocking(end, True)
+os.write(of_shim(3), b"0 1.0\\n")
+print("filled", flush=True)
+while not os.path.exists("go"):
+    time.sleep(0.02)
+"""
+
+
+def test_a_command_that_keeps_its_output_open_elsewhere_ends(home_cli: HomeCli, starter: ProcessId) -> None:
+    """Its message in the socket of its shim holds the write end of the pipe."""
+    task_id = home_cli.ok("run", "--", *script(home_cli, KEEPS_OUTPUT_OPEN)).strip()
+    home_cli.cli("wait", task_id, "--timeout", "30")
+    assert home_cli.uses_sandbox_starter(task_id) and home_cli.log(task_id) == b"sent\n"
+    assert home_cli.status(task_id)["status"] in ("completed", "failed")
+
+
+def test_a_command_that_fills_the_socket_of_its_shim_does_not_hold_up_others(home_cli: HomeCli, starter: ProcessId) -> None:
+    task_id = home_cli.ok("run", "--", *script(home_cli, FILLS_SOCKET)).strip()
+    wait_until(lambda: home_cli.log(task_id) == b"filled\n", "the socket to be full")
+    other = home_cli.ok("run", "--", "echo", "other").strip()
+    assert home_cli.cli("wait", other, "--timeout", "15").returncode == 0 and home_cli.log(other) == b"other\n"
+    home_cli.ok("cancel", task_id)
+
+
+def test_a_command_cannot_lock_its_output(home_cli: HomeCli, starter: ProcessId) -> None:
+    """Splicing from it to a socket that nobody reads would, and whoever reads it would wait in the kernel."""
+    text = """
+import os, socket
+reader, (full, unread) = os.open("/proc/self/fd/1", os.O_RDONLY), socket.socketpair()
+try:
+    os.splice(reader, full.fileno(), 1)
+except OSError as error:
+    print(error.strerror)
+"""
+    assert run(home_cli, text) == "Invalid argument\n"
+
+
+def test_the_shim_has_the_limits_of_its_command_and_its_script_cannot_be_changed(home_cli: HomeCli, starter: ProcessId) -> None:
+    text = """
+limits = [[line[:26].strip(), *line[26:].split()[:2]] for line in open("/proc/1/limits")]
+print([limit[1:] for limit in limits if limit[0] in ("Max file size", "Max processes")])
+try:
+    open("/proc/1/fd/0", "r+b", buffering=0).write(b"x")
+except OSError as error:
+    print(error.strerror)
+"""
+    limits, error = run(home_cli, text).splitlines()
+    assert limits == str([[str(MAX_FILE_BYTES)] * 2, [str(MAX_PROCESSES)] * 2]) and error == "Operation not permitted"
+
+
+def test_a_variable_whose_name_ends_with_a_newline_is_passed_on(home_cli: HomeCli, starter: ProcessId) -> None:
+    (home_cli.cwd / "run.py").write_text("import os\nprint(os.environ['NAME\\n'])")
+    task_id = home_cli.ok("run", "--env", "NAME\n=$(echo x)", "--", "python3", "run.py").strip()
+    home_cli.cli("wait", task_id)
+    assert not home_cli.uses_sandbox_starter(task_id) and home_cli.log(task_id) == b"$(echo x)\n"
 
 
 PASSES_FOLDER = """

@@ -210,11 +210,13 @@ class CommandExecutor:
             request = self._starter.request(pipe, sandbox_from(str(work.run.sandbox)).project, confinement)
             if request is not None:
                 output, report = opened
-                opened.append(commands := in_memory(shim.inside_script(work.task, self._files, confinement.variables)))
+                opened.append(commands := in_memory(shim.inside_script(work.task, self._files, confinement.variables), sealed=True))
                 opened.append(exit_file := shim.prepare_inside(folder, confinement.kept))
                 fcntl.flock(exit_file, fcntl.LOCK_EX)  # until the request was handled
                 streams = sandbox_starter.Streams(report, pipe.shim, pipe.reader, output, commands, exit_file)
                 if self._starter.start(pipe, request, streams, confinement.files):
+                    assert pipe.start
+                    pipe.start.on_gone = functools.partial(self.log_writer.end, pipe)
                     return self.log_writer.add(pipe)
             pipe.close()
             return None
@@ -378,6 +380,8 @@ class Command:
                 await _wait_for_child(self._child)
             elif self.process:
                 await _wait_for_exit(self.process)
+                if self._pipe and self._is_inside:  # with the first process of a sandbox, everything in it has ended
+                    self._executor.log_writer.end(self._pipe)
         reported = self._start.exit_file if self._start else None
         found = reported or run_files.exit_file(self._folder)
         if found.code is None and not self._rebooted:
@@ -385,6 +389,8 @@ class Command:
             while self.process is None and is_locked(os.path.join(self._folder, run_files.EXIT)):
                 await asyncio.sleep(0.05)
                 self.find_shim()
+            if self.process is None:
+                self.find_shim()  # it may have begun just before
             while left := processes.members(self.process, self._process_tag):
                 await _wait_for_exit(left[0])
             found = run_files.exit_file(self._folder)

@@ -30,6 +30,7 @@ MARK_AT = 4  # the offset of that answer in the exit file, behind the exit code;
 # Requests: start a shim and write the log of its pipe; or only write a log, where the second descriptor is the shim's socket or its pidfd.
 # A shim inside a sandbox reports the exit code, which is recorded here.
 START, ANSWERS, WATCHED, INSIDE = b"start", b"answers", b"watched", b"inside"
+GONE = b"gone"  # nothing of a sandbox is left: what still has its pipe or its socket open, got it from there
 # Messages: a shim was started and still runs, or it was not started; a command that was started here has ended and its output is in the
 # log (with what its exit file says); no process can write to a pipe any more.
 STARTED, NOT_STARTED, ENDED, CLOSED = b"started", b"not-started", b"ended", b"closed"
@@ -45,7 +46,7 @@ _MAX_DESCRIPTORS = 253  # in one message; a limit of the kernel
 _UNKNOWN_PID = -1  # of a shim that was not started here, but whose end is reported
 _MAX_REPORT_BYTES = 64
 _LATE_SECONDS = 0.05  # after which the time of an end is that in the report
-_KILLED = b"137"
+_KILLED, _MAX_EXIT_CODE = b"137", 255
 
 
 class Output:
@@ -60,6 +61,7 @@ class Output:
         self.inside = False  # the shim is in a sandbox
         self.header = b""  # of its log, if that does not exist
         self.recorded = False  # its exit code
+        self.gone = False  # its sandbox
         self.drained = False  # its pipe has ended before the exit code was reported
         self.pid = 0  # of the shim, if it was started here and the end of the command is not reported yet
         self._exit_file = b""  # what `mark` found and left there
@@ -121,7 +123,7 @@ class Output:
         except OSError:
             return  # the run was deleted
         try:
-            os.pwrite(exit_file, (code if code.isdigit() and len(code) < MARK_AT else _KILLED).ljust(MARK_AT), 0)
+            os.pwrite(exit_file, (code if code.isdigit() and int(code) <= _MAX_EXIT_CODE else _KILLED).ljust(MARK_AT), 0)
             since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
             if _LATE_SECONDS < (late := since_boot - float(ended)) < since_boot:
                 now = time.time()
@@ -164,10 +166,13 @@ class Output:
     def answer(self, answer: str) -> None:
         """Answer the shim."""
         if self.answers and self.shim >= 0:
-            try:
-                os.write(self.shim, f"{answer}\n".encode())
+            peer = _socket.socket(fileno=os.dup(self.shim))
+            try:  # without waiting: a command may have filled the socket of the first process of its sandbox
+                peer.send(f"{answer}\n".encode(), _socket.MSG_DONTWAIT | _socket.MSG_NOSIGNAL)
             except OSError:
                 return  # it was killed
+            finally:
+                peer.close()
 
     def close_log(self) -> None:
         """Close the log, which releases its lock."""
@@ -242,6 +247,7 @@ class LogWriter:
         self._engine_lock = os.path.join(home, "engine.lock")
         self._outputs: dict[int, Output] = {}  # by both descriptors
         self._paused: list[Output] = []
+        self._retry_at = 0.0  # those
         self._started: list[tuple[float, Output]] = []  # commands that are not reported yet, and when to report them
         self._unsent: list[bytes] = []  # messages that the socket has no room for
         self._is_full = False  # the socket, so that its next room is waited for
@@ -270,9 +276,10 @@ class LogWriter:
                 self._receive(self._control)
             while self._started and self._started[0][0] <= time.monotonic():
                 self._report_start(self._started.pop(0)[1])
-            paused, self._paused = self._paused, []
-            for output in paused:
-                self._start(output)
+            if self._paused and time.monotonic() >= self._retry_at:  # not earlier: what is in a pipe is an event at once
+                paused, self._paused = self._paused, []
+                for output in paused:
+                    self._start(output)
             if not self._control and time.monotonic() > self._hand_over_at and is_locked(self._engine_lock):
                 self._hand_over()
 
@@ -298,6 +305,9 @@ class LogWriter:
         passed = b"".join(data for _, kind, data in ancillary if kind == _socket.SCM_RIGHTS)
         pipe, *others = (int.from_bytes(passed[at : at + 4], sys.byteorder) for at in range(0, len(passed), 4))
         kind, limit, path, *rest = bytes(self._buffer[:size]).split(b"\0")
+        if kind == GONE:
+            self._on_gone(pipe, others)
+            return
         output = Output(pipe, os.fsdecode(path), int(limit), others[0] if others else -1, kind != WATCHED)
         if kind == INSIDE:
             output.inside, output.pid, output.header = True, _UNKNOWN_PID, rest[0]
@@ -387,11 +397,19 @@ class LogWriter:
         except OSError:
             ready = False
         if not ready:
-            self._paused.append(output)
+            self._pause(output)
             return
         self._poller.register(output.pipe, select.EPOLLIN)
         if output.ending:
             self._finish(output)
+        if output.gone and output.pipe >= 0 and output not in self._paused:
+            self._end_gone(output)
+
+    def _pause(self, output: Output) -> None:
+        """Try it again later."""
+        if not self._paused:
+            self._retry_at = time.monotonic() + _RETRY_SECONDS
+        self._paused.append(output)
 
     def _move(self, output: Output) -> int | None:
         """Move one piece; None if there is nothing to move. If the disk is full, the rest stays in the pipe and is tried again later."""
@@ -399,8 +417,10 @@ class LogWriter:
             moved = output.move()
         except OSError:
             self._poller.unregister(output.pipe)
-            self._paused.append(output)
+            self._pause(output)
             return None
+        if moved is None and output.gone:
+            moved = 0
         if moved == 0:
             self._end(output)
         return moved
@@ -433,6 +453,31 @@ class LogWriter:
         elif not output.inside:
             self._report_end(output)
 
+    def _on_gone(self, pipe: int, others: list[int]) -> None:
+        """Move what is in the pipe of a sandbox that has ended, and do not wait for an end that may never come."""
+        inode = os.fstat(pipe).st_ino
+        for descriptor in (pipe, *others):
+            os.close(descriptor)
+        for output in set(self._outputs.values()):
+            if output.inode == inode:
+                output.gone = True
+                if output.shim >= 0 and not output.recorded and (message := _message(output.shim)):
+                    output.record(message)
+                if output.drained:
+                    if output.shim >= 0:
+                        self._poller.unregister(output.shim)
+                    self._end(output)
+                elif output not in self._paused:
+                    self._end_gone(output)
+
+    def _end_gone(self, output: Output) -> None:
+        """Move what is in the pipe now, and no more: another sandbox may write to it again and again."""
+        left = bytes_in(output.pipe)
+        while left > 0 and (moved := self._move(output)):
+            left -= moved
+        if output.pipe >= 0 and output not in self._paused:
+            self._end(output)
+
     def _report_start(self, output: Output) -> None:
         if output.pid and output.shim >= 0:
             self._say(b"%s %d %d %s" % (STARTED, output.inode, output.pid, start_time(output.pid)))
@@ -463,10 +508,10 @@ class LogWriter:
         """Close a pipe that no process can write to any more. In a sandbox, the report of the exit code may follow."""
         if not output.drained:
             self._poller.unregister(output.pipe)
-        if output.inside and not output.recorded and output.shim >= 0:
+        if output.inside and not output.recorded and output.shim >= 0 and not output.gone:
             output.drained = True
             return
-        if output.shim >= 0 and not output.ending and not output.answered:
+        if output.shim >= 0 and not output.ending and not output.answered and not output.drained:
             self._poller.unregister(output.shim)  # closing it is not enough, because another process has it open too
         for descriptor in (output.pipe, output.shim):
             self._outputs.pop(descriptor, None)

@@ -7,7 +7,7 @@ import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from backburner.core.models import ProcessId
@@ -22,6 +22,7 @@ from backburner.system.run_files import ExitFile
 SHIM_READER = 5  # the shim's descriptor of the read end
 _RESTART_DELAY = 0.1  # seconds, if the log writer ends again and again
 _GONE_SECONDS = 2.0  # that a sandbox may take to end after its command
+_REPORT_SECONDS = 0.5  # that the report of an end may take after the sandbox has ended
 _GET_FILE = 438  # the system call pidfd_getfd
 
 
@@ -53,6 +54,7 @@ class ShimStart:
         self.is_end_reported = False
         self.exit_file: ExitFile | None = None  # what the log writer has read there
         self.is_gone = False  # the sandbox
+        self.on_gone: Callable[[], None] | None = None  # called if the end is not reported although the sandbox has ended
         self._awaits_gone = in_sandbox
         self._give_up: asyncio.TimerHandle | None = None
 
@@ -69,6 +71,8 @@ class ShimStart:
         if message == log_writer.ENDED and len(numbers) == 4:
             self.exit_file = ExitFile(numbers[1].decode(), numbers[2].decode(), int(numbers[3]) // 1_000_000)
         self.is_end_reported = bool(message)
+        if self._give_up:
+            self._give_up.cancel()
         if message and self._awaits_gone:
             self._give_up = asyncio.get_running_loop().call_later(_GONE_SECONDS, self.ended.set)
         else:
@@ -81,6 +85,8 @@ class ShimStart:
         if self._give_up:
             self._give_up.cancel()
             self.ended.set()
+        elif is_known and not self.ended.is_set() and self.on_gone:
+            self._give_up = asyncio.get_running_loop().call_later(_REPORT_SECONDS, self.on_gone)
 
 
 class OutputPipe:
@@ -91,6 +97,7 @@ class OutputPipe:
         self.log, self.limit, self.kind, self.header = log, limit, kind, header
         self.reader, self.shim = reader, shim
         self.inode = os.fstat(reader).st_ino
+        self.is_gone = self.is_passed = False  # the sandbox; to the log writer
         self.start: ShimStart | None = None  # if another process starts the shim
 
     @property
@@ -221,6 +228,15 @@ class LogWriterProcess:
             self._restart = asyncio.get_running_loop().call_later(0, self._start)
         return pipe
 
+    def end(self, pipe: OutputPipe) -> None:
+        """Have the log of a sandbox completed that has ended, although something else may have its pipe open."""
+        if pipe.reader >= 0 and self._pipes.get(pipe.inode) is pipe:
+            pipe.is_gone = True
+            if pipe not in self._unsent:
+                self._unsent.append(pipe)
+            if self._control and not self._is_full:
+                self._send()
+
     def remove(self, pipe: OutputPipe) -> None:
         """Release a pipe whose output is in the log."""
         self._pipes.pop(pipe.inode, None)
@@ -253,6 +269,8 @@ class LogWriterProcess:
         self._control.setblocking(False)
         loop.add_reader(self._control.fileno(), self._on_message)
         self._unsent = list(self._pipes.values())
+        for pipe in self._unsent:
+            pipe.is_passed = False
         self._send()
 
     def _send(self) -> None:
@@ -261,10 +279,16 @@ class LogWriterProcess:
         try:
             while self._unsent:
                 pipe = self._unsent[0]
+                if pipe.is_passed and pipe.is_gone:
+                    socket.send_fds(self._control, [b"\0".join((log_writer.GONE, b"0", b""))], [pipe.reader])
+                    self._unsent.pop(0)
+                    continue
                 fields = (pipe.kind, b"%d" % pipe.limit, os.fsencode(pipe.log), pipe.header)
                 message = b"\0".join(fields if pipe.kind == log_writer.INSIDE else fields[:3])
                 socket.send_fds(self._control, [message], [descriptor for descriptor in (pipe.reader, pipe.shim) if descriptor >= 0])
-                self._unsent.pop(0)
+                pipe.is_passed = True
+                if not pipe.is_gone:
+                    self._unsent.pop(0)
         except BlockingIOError:
             asyncio.get_running_loop().add_writer(self._control.fileno(), self._send)
             self._is_full = True

@@ -5,6 +5,7 @@ a thread of the process that starts it can restrict it without another interpret
 """
 
 import contextlib
+import fcntl
 import functools
 import itertools
 import os
@@ -197,11 +198,13 @@ def _secret_names() -> bytes:
         return file.read()
 
 
-def in_memory(content: bytes) -> int:
-    """A descriptor to read this from."""
-    descriptor = os.memfd_create("backburner")
+def in_memory(content: bytes, *, sealed: bool = False) -> int:
+    """A descriptor to read this from. If it is sealed, nobody can change it."""
+    descriptor = os.memfd_create("backburner", os.MFD_CLOEXEC | (os.MFD_ALLOW_SEALING if sealed else 0))
     os.write(descriptor, content)
     os.lseek(descriptor, 0, os.SEEK_SET)
+    if sealed:
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
     return descriptor
 
 

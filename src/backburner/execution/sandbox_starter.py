@@ -13,6 +13,7 @@ import _socket
 import _thread
 import fcntl
 import os
+import resource
 import select
 import struct
 import sys
@@ -41,7 +42,7 @@ _MS_SLAVE, _MS_RECURSIVE = 0x80000, 0x4000
 _PR_CAPBSET_READ, _PR_CAPBSET_DROP, _PR_SET_SECUREBITS, _PR_SET_NO_NEW_PRIVS = 23, 24, 28, 38
 _NO_ROOT = 0x1 | 0x2 | 0x4 | 0x8  # user 0 gets no capabilities from programs, nor keeps any; both locked
 _GET_MOUNT_NAMESPACE, _GET_PID_NAMESPACE = 0xFF03, 0xFF05  # of a pidfd
-_MAX_KEPT_NAMESPACES = 64  # of a project; each may hold what its command has left in memory
+_MAX_KEPT_NAMESPACES = 256  # of a project; each may hold what its command has left in memory
 _SET_FLAGS, _UP = 0x8914, 0x1  # of network devices
 _MAX_IDLE_NETWORKS = 8
 _REPORT_SECONDS = 0.01  # a first process that ends earlier is not reported as started
@@ -406,6 +407,8 @@ def main() -> None:
     for number in range(3, PREPARED + 1):  # so that no other file gets a number that first processes are given one with
         os.dup2(0, number, inheritable=False)
     control = _socket.socket(fileno=0)
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most[1], most[1]))
     _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)  # first processes need not be waited for
     try:
         enter_user_namespace()

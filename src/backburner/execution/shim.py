@@ -41,8 +41,8 @@ _HOLD_OUTPUT = (
 _BLANK = " " * (MARK_AT + 1)  # written in advance, so that the exit code can be written over it even if the disk is full
 
 # Variables that a shell does not pass on unchanged: names that it cannot hold, and names that it uses itself.
-_SPECIAL = re.compile(r"(OPTIND|PPID|IFS|LINENO)$|(?![A-Za-z_][A-Za-z0-9_]*$)", re.ASCII)
-_READ_ONLY = re.compile(r"(SHELLOPTS|E?UID|BASH.*)$", re.ASCII)  # in bash
+_SPECIAL = re.compile(r"(OPTIND|PPID|IFS|LINENO)\Z|(?![A-Za-z_][A-Za-z0-9_]*\Z)", re.ASCII)
+_READ_ONLY = re.compile(r"(SHELLOPTS|E?UID|BASH.*)\Z", re.ASCII)  # in bash
 _EXEC = "import json,os,sys; e=json.load(open(sys.argv[1])); os.execvpe(sys.argv[2], sys.argv[2:], e)"
 
 
@@ -120,7 +120,8 @@ def inside_script(task: Task, files: int, variables: Mapping[str, str]) -> bytes
         *(f"export {name}={shlex.quote(value)}" for name, value in variables.items()),
         *_inherited(task, files),
         f"ulimit -w {INSIDE} || ulimit -x {INSIDE}",
-        f"({_limits(task)}exec </dev/null 2>&1 {REPORT}>&- {SHIM_READER}<&- {OTHER_END}>&- {words})",
+        _limits(task),  # for the first process too: a command that traces it could start others there
+        f"(exec </dev/null 2>&1 {REPORT}>&- {SHIM_READER}<&- {OTHER_END}>&- {words})",
         "set -- $?; kill -9 -1; exec >&-",  # everything in the sandbox ends with the command
         f"read -r now rest </proc/uptime; echo $1 $now >&{REPORT}; read -r saved <&{REPORT}",
     )

@@ -97,6 +97,7 @@ NUMBERS = {
     "setxattrat": (463, 463),
     "socket": (41, 198),
     "socketpair": (53, 199),
+    "splice": (275, 76),
     "swapoff": (168, 225),
     "swapon": (167, 224),
     "syslog": (103, 116),
@@ -279,6 +280,8 @@ _REFUSED_EVERYWHERE = (
     "setns",
     "userfaultfd",
 )
+# Splicing between a pipe and a socket that is not read keeps the pipe locked, and whoever reads the output of the command waits uninterruptibly.
+_NO_SPLICE = (("splice",), errno.EINVAL)  # programs copy in another way then
 # What Landlock does not restrict: modes, owners, times and attributes of files that cannot be written. The calls do nothing, without an
 # error, because many programs give up otherwise.
 _IGNORED = (
@@ -359,7 +362,7 @@ def no_sockets() -> bytes:
 
     Modes, owners and times of files stay as they are.
     """
-    errors = ((("socket",), errno.EACCES), (_IGNORED, 0), (_UNSUPPORTED, errno.EOPNOTSUPP))
+    errors = ((("socket",), errno.EACCES), (_IGNORED, 0), (_UNSUPPORTED, errno.EOPNOTSUPP), _NO_SPLICE)
     return _program(_machine(), _REFUSED, (*_UNPRIVILEGED, _CONNECTED_PAIRS), errors)
 
 
@@ -368,13 +371,13 @@ def listening() -> bytes:
 
     Connecting with TCP, and with unix sockets that have no path, is left to Landlock.
     """
-    return _program(_machine(), _REFUSED, (*_UNPRIVILEGED, *_LISTENING))
+    return _program(_machine(), _REFUSED, (*_UNPRIVILEGED, *_LISTENING), (_NO_SPLICE,))
 
 
 def inside_namespaces() -> bytes:
     """The filter of a command that has its own network: what namespaces do not separate. Tracing is allowed."""
     rules = (_NO_TERMINAL_INPUT, _OWN_LIMITS, *_NO_USER_NAMESPACES, _NAMESPACED_FAMILIES)
-    return _program(_machine(), _REFUSED_EVERYWHERE, rules)
+    return _program(_machine(), _REFUSED_EVERYWHERE, rules, (_NO_SPLICE,))
 
 
 def install(program: bytes) -> None:
