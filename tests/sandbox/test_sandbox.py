@@ -107,7 +107,7 @@ print([name for name in os.environ if "SECRET" in name], os.environ["GIVEN"], le
     done = home_cli.cli("run", "--wait", "--env", "GIVEN=yes", "--", *words, env={"MY_SECRET": "CANARY"})
     assert done.returncode == 0, done.stderr
     first, second = done.stdout.splitlines()
-    assert first == "True FileNotFoundError ['.cache', '.config', '.gitconfig'] ['tasks']"
+    assert first == "True FileNotFoundError ['.cache', '.gitattributes', '.gitconfig'] ['tasks']"
     assert second == "[] yes True"
 
 

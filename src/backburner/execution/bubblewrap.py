@@ -26,6 +26,7 @@ _MACHINE = tuple(word for path in ("/sys/devices/system", "/sys/fs/cgroup") for 
 _MAX_TEMPORARY_BYTES = 4 << 30
 _FIRST_DESCRIPTOR = 20  # that bubblewrap is given; the shim uses lower ones
 _SEARCH_INTERVAL = 60.0  # seconds after which changes of the system are noticed
+ATTRIBUTES = ".gitattributes"  # in the home directory, as the settings for git say
 
 
 class Places(NamedTuple):
@@ -190,7 +191,7 @@ def _user_home(places: Places, path: str) -> Iterator[str]:
     yield from ("--bind", places.cache, os.path.join(home, ".cache")) if places.cache else ()
     # Copies, because a mount takes bubblewrap many times longer.
     yield from ("--file", str(places.git_config), os.path.join(home, ".gitconfig"))
-    yield from ("--file", str(places.attributes), os.path.join(home, ".config/git/attributes"))
+    yield from ("--file", str(places.attributes), os.path.join(home, ATTRIBUTES))
 
 
 def _project(sandbox: Sandbox, project: str, places: Places, files: ProjectFiles) -> Iterator[str]:

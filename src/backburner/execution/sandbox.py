@@ -35,6 +35,7 @@ from backburner.system.sandbox_storage import CACHES, TEMPORARY, shared_folder
 _SEARCH_INTERVAL = 60.0  # seconds after which new tools and settings of the system are noticed
 _MAX_SETTINGS_BYTES = 256 * 1024
 _MAX_CONTENTS = 8
+_ATTRIBUTES_SETTING = f"[core]\n\tattributesFile = ~/{bubblewrap.ATTRIBUTES}\n"
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts", "/dev/shm")
 _READABLE = (
     "/usr",
@@ -144,7 +145,7 @@ def _with_namespaces(
         cache=shared_folder(root, CACHES, sandbox.project) if is_shared else None,
         temporary=shared_folder(root, TEMPORARY, sandbox.project) if is_shared else None,
         empty=_shared(home, "empty", b""),
-        git_config=_file(stack, git_settings(request.environment).encode(), shared=by_starter),
+        git_config=_file(stack, (git_settings(request.environment) + _ATTRIBUTES_SETTING).encode(), shared=by_starter),
         attributes=_file(stack, _secret_names(), shared=by_starter),
         opened=bubblewrap.open_protected(stack, sandbox.project, files) if sandbox.project and support.overlay else None,
         overlay=support.overlay,

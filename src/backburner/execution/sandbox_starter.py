@@ -42,6 +42,7 @@ _MS_SLAVE, _MS_RECURSIVE = 0x80000, 0x4000
 _PR_CAPBSET_READ, _PR_CAPBSET_DROP, _PR_SET_SECUREBITS, _PR_SET_NO_NEW_PRIVS = 23, 24, 28, 38
 _NO_ROOT = 0x1 | 0x2 | 0x4 | 0x8  # user 0 gets no capabilities from programs, nor keeps any; both locked
 _GET_MOUNT_NAMESPACE, _GET_PID_NAMESPACE = 0xFF03, 0xFF05  # of a pidfd
+_ALL_SIGNALS = _signal.valid_signals()
 _MAX_KEPT_NAMESPACES = 256  # of a project; each may hold what its command has left in memory
 _SET_FLAGS, _UP = 0x8914, 0x1  # of network devices
 _MAX_IDLE_NETWORKS = 8
@@ -280,7 +281,7 @@ def _start_inside(tree: SandboxTree, environment: dict[str, str], descriptors: d
         environment,
         file_actions=[(os.POSIX_SPAWN_DUP2, descriptor, number) for number, descriptor in descriptors.items()],
         setsid=True,
-        setsigdef=(_signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGCHLD),
+        setsigdef=_ALL_SIGNALS,
     )
     process = os.pidfd_open(pid)
     try:
