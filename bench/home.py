@@ -156,19 +156,24 @@ class BenchHome:
                     os.kill(pid, signal.SIGTERM)
 
 
-def _log_writers(engine: int) -> list[int]:
-    return [child for child in children(engine) if b"log_writer.py" in Path(f"/proc/{child}/cmdline").read_bytes()]
+def _children_with(engine: int, *programs: str) -> list[int]:
+    lines = {child: Path(f"/proc/{child}/cmdline").read_bytes() for child in children(engine)}
+    return [child for child, line in lines.items() if any(program.encode() in line for program in programs)]
 
 
 def log_writer_of(engine: int) -> int:
-    (log_writer,) = _log_writers(engine)
+    (log_writer,) = _children_with(engine, "log_writer.py")
     return log_writer
 
 
 def shims_of(engine: int) -> list[int]:
     """Return the shims of an engine: it starts the first one itself, and its log writer all others."""
-    log_writers = _log_writers(engine)
-    return [child for parent in (engine, *log_writers) for child in children(parent) if child not in log_writers]
+    own = _children_with(engine, "log_writer.py", "sandbox_starter.py")
+    return [child for parent in (engine, *_children_with(engine, "log_writer.py")) for child in children(parent) if child not in own]
+
+
+def sandbox_starters_of(engine: int) -> list[int]:
+    return _children_with(engine, "sandbox_starter.py")
 
 
 def running_commands(engine: int) -> int:

@@ -3,7 +3,18 @@
 import time
 
 from backburner import BackburnerSync
-from bench.home import BenchHome, exact_cpu_seconds, log_writer_of, parent, pss_mb, running_commands, scratch_folder, shims_of, wait_until
+from bench.home import (
+    BenchHome,
+    exact_cpu_seconds,
+    log_writer_of,
+    parent,
+    pss_mb,
+    running_commands,
+    sandbox_starters_of,
+    scratch_folder,
+    shims_of,
+    wait_until,
+)
 from bench.rounds import Figures, run_rounds
 
 COMMANDS, MAX_CONCURRENT = 50, 60
@@ -24,7 +35,7 @@ def backburner(idle_seconds: float) -> Figures:
         time.sleep(idle_seconds)
         used = exact_cpu_seconds(engine) - before
         idle = pss_mb(engine) + pss_mb(log_writer_of(engine))
-        supervisor = pss_mb(parent(engine))
+        others = sum(map(pss_mb, (parent(engine), *sandbox_starters_of(engine))))
         for _ in range(COMMANDS):
             library.submit(["sleep", "120"], cwd=home.cwd, approved=True)
         wait_until(lambda: running_commands(engine) == COMMANDS, "all commands to run")
@@ -32,4 +43,4 @@ def backburner(idle_seconds: float) -> Figures:
         shims = shims_of(engine)
         assert len(shims) == COMMANDS, shims
         added_memory = pss_mb(engine) + pss_mb(log_writer_of(engine)) + sum(map(pss_mb, shims)) - idle
-        return {"idle MB": idle + supervisor, "idle CPU %": used / idle_seconds * 100, "MB per command": added_memory / COMMANDS}
+        return {"idle MB": idle + others, "idle CPU %": used / idle_seconds * 100, "MB per command": added_memory / COMMANDS}
