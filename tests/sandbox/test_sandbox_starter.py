@@ -338,14 +338,19 @@ else:
 """
 
 
-def test_a_folder_that_was_passed_to_another_command_stays_covered(home_cli: HomeCli, starter: ProcessId) -> None:
-    subprocess.run(["git", "init", "-q"], cwd=home_cli.cwd, check=True)
-    (home_cli.cwd / ".env").write_text("KEY=1\n")
-    words = script(home_cli, PASSES_FOLDER)
+def pass_on(home_cli: HomeCli, words: list[str]) -> tuple[str, str]:
+    """Run a command that waits for something, and one that passes it on and ends; returns both."""
     receiver = home_cli.ok("run", "--", *words, "receive").strip()
     wait_until(lambda: home_cli.log(receiver) == b"listens\n", "the receiver")
     sender = home_cli.ok("run", "--", *words, "pass").strip()
     assert home_cli.cli("wait", sender, "--timeout", "30").returncode == 0, home_cli.log(sender)
+    return receiver, sender
+
+
+def test_a_folder_that_was_passed_to_another_command_stays_covered(home_cli: HomeCli, starter: ProcessId) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=home_cli.cwd, check=True)
+    (home_cli.cwd / ".env").write_text("KEY=1\n")
+    receiver, sender = pass_on(home_cli, script(home_cli, PASSES_FOLDER))
     (home_cli.cwd / "go").touch()
     assert home_cli.cli("wait", receiver, "--timeout", "30").returncode == 0, home_cli.log(receiver)
     assert home_cli.uses_sandbox_starter(sender) and home_cli.uses_sandbox_starter(receiver)
@@ -378,10 +383,7 @@ else:
 
 def test_a_command_does_not_reach_a_server_of_another_one(home_cli: HomeCli, starter: ProcessId) -> None:
     words = script(home_cli, PASSES_SOCKET)
-    receiver = home_cli.ok("run", "--", *words, "receive").strip()
-    wait_until(lambda: home_cli.log(receiver) == b"listens\n", "the receiver")
-    sender = home_cli.ok("run", "--", *words, "pass").strip()
-    assert home_cli.cli("wait", sender, "--timeout", "30").returncode == 0, home_cli.log(sender)
+    receiver, _ = pass_on(home_cli, words)
     third = home_cli.ok("run", "--", *words, "connect").strip()
     home_cli.cli("wait", third, "--timeout", "30")
     (home_cli.cwd / "go").touch()

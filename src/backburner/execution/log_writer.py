@@ -130,7 +130,7 @@ class Output:
                 now = time.time()
                 os.utime(exit_file, (now, now - late))
         except (OSError, ValueError):
-            return  # only the time is not known better
+            return  # then the time is that of the record; or the code stays unknown, if it cannot be written
         finally:
             os.close(exit_file)
 

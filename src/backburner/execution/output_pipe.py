@@ -12,14 +12,14 @@ from types import MappingProxyType
 
 from backburner.core.models import ProcessId
 from backburner.execution import log_writer
-from backburner.execution.sandbox_starter import OTHER_END
+from backburner.execution.sandbox_starter import OTHER_END, READER
 from backburner.system import processes
 from backburner.system.capabilities import call_libc
 from backburner.system.home import Home
 from backburner.system.restricted_thread import Restriction
 from backburner.system.run_files import ExitFile
 
-SHIM_READER = 5  # the shim's descriptor of the read end
+SHIM_READER = READER  # the shim's descriptor of the read end, in a sandbox or not
 _RESTART_DELAY = 0.1  # seconds, if the log writer ends again and again
 _GONE_SECONDS = 2.0  # that a sandbox may take to end after its command
 _REPORT_SECONDS = 0.5  # that the report of an end may take after the sandbox has ended
@@ -56,7 +56,7 @@ class ShimStart:
         self.is_gone = False  # the sandbox
         self.on_gone: Callable[[], None] | None = None  # called if the end is not reported although the sandbox has ended
         self._awaits_gone = in_sandbox
-        self._give_up: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None  # for the second of the two reports
 
     def report(self, message: bytes, *numbers: bytes) -> None:
         """Handle a message of the log writer; an empty one if it was killed."""
@@ -71,10 +71,10 @@ class ShimStart:
         if message == log_writer.ENDED and len(numbers) == 4:
             self.exit_file = ExitFile(numbers[1].decode(), numbers[2].decode(), int(numbers[3]) // 1_000_000)
         self.is_end_reported = bool(message)
-        if self._give_up:
-            self._give_up.cancel()
+        if self._timer:
+            self._timer.cancel()
         if message and self._awaits_gone:
-            self._give_up = asyncio.get_running_loop().call_later(_GONE_SECONDS, self.ended.set)
+            self._timer = asyncio.get_running_loop().call_later(_GONE_SECONDS, self.ended.set)
         else:
             self.ended.set()
 
@@ -82,11 +82,11 @@ class ShimStart:
         """Handle the end of a sandbox; or that it will not be known, because the sandbox starter was killed."""
         self.is_gone, self._awaits_gone = is_known, False
         self.started.set()
-        if self._give_up:
-            self._give_up.cancel()
+        if self._timer:
+            self._timer.cancel()
             self.ended.set()
         elif is_known and not self.ended.is_set() and self.on_gone:
-            self._give_up = asyncio.get_running_loop().call_later(_REPORT_SECONDS, self.on_gone)
+            self._timer = asyncio.get_running_loop().call_later(_REPORT_SECONDS, self.on_gone)
 
 
 class OutputPipe:

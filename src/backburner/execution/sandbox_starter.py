@@ -93,7 +93,7 @@ def enter_user_namespace() -> None:
 class _Network:
     """A network namespace with a loopback device. It is used by one command at a time, and only for commands of one project.
 
-    A thread of it has the system call filter and an empty mount namespace. What it calls runs in another thread, which inherits these.
+    A thread of it has the system call filter, and a mount namespace with nothing but the machine's /proc. What it calls runs in another thread, which inherits these.
     """
 
     def __init__(self, project: str) -> None:
